@@ -65,7 +65,8 @@ struct completion {
   std::uint64_t cookie = 0;
   int error_code = 0;
   const std::byte* lent = nullptr;
-  // Of a read, if there are several copies: the one that all of the bytes came from, at most 64; 0: unknown.
+  // Of a read that has not failed, if there are several copies: the one that all of the bytes came from, at most 64; 0:
+  // unknown.
   std::uint8_t source = 0;
 };
 

@@ -57,6 +57,7 @@ class simulated_backend::checked_channel final : public far::backend::channel {
       if (owner_.end(ended.number, ended.io, outcome.error_code != 0)) {
         std::memset(ended.io.buffer, 0xdb, ended.io.length_bytes);
       }
+      if (ended.io.op == operation::read && outcome.error_code != 0) spoil(ended.io, outcome);
       if (ended.io.op == operation::write && sum_of(ended.io) != ended.sum) {
         fail("the buffer of a write to slot %llu changed under way", static_cast<unsigned long long>(ended.io.slot));
       }
@@ -76,6 +77,12 @@ class simulated_backend::checked_channel final : public far::backend::channel {
   bool needs_its_submitter() const override { return owner_.chosen_.needs_its_submitter; }
 
  private:
+  // Whoever looks at what a failed read has left takes it for damage.
+  void spoil(const request& io, completion& outcome) {
+    std::memset(io.buffer, 0xdb, io.moved_bytes());
+    outcome.source = static_cast<std::uint8_t>(owner_.random_.between(1, 4));
+  }
+
   struct transfer {
     request io;
     std::uint64_t number;

@@ -14,6 +14,8 @@ class simulated_cluster final : public cluster {
   simulated_cluster(scheduler& threads, random_source& random, const simulated_clock& time,
                     const cluster_options& chosen);
 
+  // Fails when copies were taken for damaged although no server has ever returned wrong bytes.
+  void stop() override;
   [[nodiscard]] std::vector<count> counted() const override;
   // For tests that make its weather themselves.
   [[nodiscard]] simulated_server& server(std::size_t index) { return *servers_[index]; }
@@ -34,6 +36,7 @@ class simulated_cluster final : public cluster {
 
   std::array<simulated_server*, most_servers> servers_{};
   std::uint64_t drained_ = 0;
+  bool has_lied_ = false;        // a server, at any time
   bool has_moved_away_ = false;  // groups were copied from a server since all was well
 };
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ class controlled final : public backend {
   bool holds_back_writes = false;
   int error_code = 0;          // of transfers that run from now on
   bool has_forgotten = false;  // ESTALE for slots allocated before forget()
+  std::set<slot_id> unreadable;
   int allocate_code = 0;
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
@@ -123,6 +125,9 @@ class controlled::queue final : public channel {
     if (owner_.epochs_[io.slot] != owner_.epoch_) return ESTALE;
     std::byte* const stored = owner_.store_.data() + io.slot * page_bytes + io.offset_bytes;
     if (io.op == operation::read) {
+      const std::size_t end = io.slot + (io.offset_bytes + io.length_bytes + page_bytes - 1) / page_bytes;
+      const auto first_unreadable = owner_.unreadable.lower_bound(io.slot);
+      if (first_unreadable != owner_.unreadable.end() && *first_unreadable < end) return EIO;
       std::copy_n(stored, io.length_bytes, io.buffer);
     } else {
       std::copy_n(io.buffer, io.length_bytes, stored);

@@ -44,6 +44,9 @@ class striped : public testing::Test {
   void open(std::size_t count, parity_shape shape, std::uint64_t member_slots = 4096) {
     std::vector<std::unique_ptr<backend>> owned;
     for (std::size_t i = 0; i < count; ++i) owned.push_back(make_member(member_slots));
+    open(std::move(owned), shape);
+  }
+  void open(std::vector<std::unique_ptr<backend>> owned, parity_shape shape) {
     striped_options chosen;
     chosen.shape = shape;
     chosen.clock = &clock_;

@@ -38,6 +38,8 @@ layer::layer(std::vector<std::unique_ptr<member>> members, copy_counts counts, s
              waiting_times waits, const platform::clock& clock)
     : copies(counts.copies),
       least_copies(counts.least),
+      parity(std::move(counts.parity)),
+      group_bytes(counts.data * group_slots * page_bytes),
       lost_after_ns(waits.lost_after_ns),
       time(clock),
       most_groups_(most_groups),
@@ -163,15 +165,18 @@ result<void> layer::check_removal(std::string_view name, member_mask removed, st
   const std::string begin = "server " + std::string(name) + " cannot be removed: ";
   const std::size_t staying = lending_servers(removed);  // a lost one could not take any copies
   if (staying < copies) {
-    return error{begin + std::to_string(copies) +
-                     (copies == 1 ? " copy needs a server" : " copies need as many servers") + ", and " +
-                     std::to_string(staying) + " would be left; add one first (farheap add-server PID HOST:PORT)",
+    const std::string count = std::to_string(copies);
+    const std::string need = !parity.empty() ? parity + " needs " + count + " servers"
+                             : copies == 1   ? "1 copy needs a server"
+                                             : count + " copies need as many servers";
+    return error{begin + need + ", and " + std::to_string(staying) +
+                     " would be left; add one first (farheap add-server PID HOST:PORT)",
                  EBUSY};
   }
   const std::uint64_t room = fitting_groups(removed);
   if (room >= used_groups) return {};
-  return error{begin + "the others have room for " + format_size(room * group_slots * page_bytes) + ", and " +
-                   format_size(used_groups * group_slots * page_bytes) +
+  return error{begin + "the others have room for " + format_size(room * group_bytes) + ", and " +
+                   format_size(used_groups * group_bytes) +
                    " are stored; add a server first (farheap add-server PID HOST:PORT), or give those more memory",
                ENOSPC};
 }
@@ -243,7 +248,7 @@ void layer::note_damage(std::size_t wrong, std::size_t right) {
 }
 
 void layer::report_unreadable(std::uint64_t number) {
-  if (!may_report(&reported_at_ns_)) return;
+  if (!may_report_unreadable()) return;
   std::array<char, 512> holders{};
   name_holders(number, holders);
   log_line(log_level::error, "pages in the far tier cannot be read; they were on %s",
@@ -264,7 +269,7 @@ void layer::name_holders(std::uint64_t number, std::span<char> into) {
 }
 
 void layer::report_waiting(std::uint64_t number) {
-  if (detached_ || waiting_reported_.exchange(true)) return;
+  if (!may_report_waiting()) return;
   std::array<char, 512> holders{};
   name_holders(number, holders);
   log_line(

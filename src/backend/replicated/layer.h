@@ -43,6 +43,9 @@ class layer {
   struct copy_counts {
     std::size_t copies = 1;
     std::size_t least = 1;  // without as many, a write fails
+    // Of rows with parity: the option, and how many pages of a row are not parity; `copies` counts all of them.
+    std::string parity = {};
+    std::size_t data = 1;
   };
   layer(std::vector<std::unique_ptr<member>> members, copy_counts counts, std::uint64_t most_groups,
         waiting_times waits, const platform::clock& time);
@@ -120,6 +123,10 @@ class layer {
   void report_waiting(std::uint64_t number);
   void note_return() { waiting_reported_.store(false); }
 
+  // Whether it is time to say one or the other of these.
+  [[nodiscard]] bool may_report_unreadable() { return may_report(&reported_at_ns_); }
+  [[nodiscard]] bool may_report_waiting() { return !detached_ && !waiting_reported_.exchange(true); }
+
   // Says when too few members serve for anything to be written, and when there are enough again.
   void report_shortage();
 
@@ -140,6 +147,8 @@ class layer {
 
   const std::size_t copies;
   const std::size_t least_copies;
+  const std::string parity;
+  const std::uint64_t group_bytes;  // of pages
   const std::uint64_t lost_after_ns;
   const platform::clock& time;
   // Groups at or above were never placed.

@@ -1,27 +1,57 @@
-// The part of the repairer that looks after members: their health, probes, and leave-taking.
+#include "backend/replicated/member_care.h"
+
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
-#include "backend/replicated/repairer.h"
 #include "base/log.h"
 
 namespace far::backend {
 
+member_care::member_care(layer& shared, host& owner, std::uint64_t interval_ns, const char* fate_of_lost)
+    : shared_(shared), owner_(owner), interval_ns_(interval_ns), fate_of_lost_(fate_of_lost) {
+  // A probe's buffer stays where it is while others are added.
+  probes_.reserve(maximum_members);
+}
+
+void member_care::add() {
+  const member& added = shared_.at(probes_.size());
+  probes_.emplace_back();
+  probes_.back().is_spread_to = added.serves();
+}
+
+member_care::found member_care::step(std::uint64_t now_ns) {
+  found seen;
+  for (std::size_t i = 0; i < probes_.size(); ++i) {
+    if (shared_.at(i).is_leaving() || probes_[i].was_leaving) see_off(i);
+    if (shared_.at(i).is_gone()) continue;
+    heed_server(i);
+    tend_member(i, now_ns);
+    seen.is_troubled |= !shared_.at(i).serves();
+    seen.is_probing |= probes_[i].is_sent;
+  }
+  return seen;
+}
+
+void member_care::note_spread() {
+  for (std::size_t i = 0; i < probes_.size(); ++i) probes_[i].is_spread_to |= shared_.at(i).serves();
+}
+
 // Notes the reports of its server. Serving members are not probed. If nobody uses a member, its own connection notices
 // that it has lost everything, or is gone.
-void repairer::heed_server(std::size_t index) {
+void member_care::heed_server(std::size_t index) {
   const member& heeded = shared_.at(index);
   const member_state state = heeded.state();
-  // A server that others use, too, may hold both copies of a group.
+  // A server that others use, too, may hold two copies of a group.
   const std::uint64_t identity = heeded.store().server_identity();
   if (std::exchange(probes_[index].identity, identity) != identity) shared_.call_for_attention();
   if (state != member_state::emptied && heeded.has_forgotten()) shared_.note_error(index, ESTALE);
   if (state == member_state::serving && !heeded.store().answers()) shared_.note_error(index, ETIMEDOUT);
 }
 
-// A member that leaves: its groups want copies elsewhere. In the end it holds nothing, and when the user has removed it
-// it is told so. One whose server was about to stop comes back when another one is started there.
-void repairer::see_off(std::size_t index) {
+// A member that leaves: what it holds is wanted elsewhere. In the end it holds nothing, and when the user has removed
+// it it is told so. One whose server was about to stop comes back when another one is started there.
+void member_care::see_off(std::size_t index) {
   member& leaving = shared_.at(index);
   probe& own = probes_[index];
   const bool is_leaving = leaving.is_leaving();
@@ -34,18 +64,18 @@ void repairer::see_off(std::size_t index) {
                leaving.name().c_str(), leaving.is_removed() ? "is being removed" : "is about to stop");
     }
   }
-  if (!is_leaving || own.sent || leaving.extents.load() > 0) return;
+  if (!is_leaving || own.is_sent || leaving.extents.load() > 0) return;
   if (!own.is_emptiness_reported) {
     own.is_emptiness_reported = true;
     log_line(log_level::info, "far tier %s holds nothing of this program any more", leaving.name().c_str());
   }
   if (!leaving.is_removed() || leaving.is_retired()) return;
   drop_borrowed(index);
-  if ((leaving.is_gone() || groups_.let_go(index)) && leaving.store().retire()) leaving.be_retired();
+  if ((leaving.is_gone() || owner_.let_go(index)) && leaving.store().retire()) leaving.be_retired();
 }
 
 // The health of one member: probes while it does not answer, and time.
-void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
+void member_care::tend_member(std::size_t index, std::uint64_t now_ns) {
   member& tended = shared_.at(index);
   probe& own = probes_[index];
   const member::health seen = tended.now();
@@ -55,7 +85,7 @@ void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   }
   if (seen.state == member_state::emptied) {
     own.suspect_since_ns = 0;
-    if (own.sent || tended.extents.load() > 0) return;
+    if (own.is_sent || tended.extents.load() > 0) return;
     drop_borrowed(index);
     tended.recognise();
     static_cast<void>(tended.change(seen, member_state::suspect));
@@ -63,90 +93,67 @@ void repairer::tend_member(std::size_t index, std::uint64_t now_ns) {
   }
   if (own.suspect_since_ns == 0) {
     own.suspect_since_ns = now_ns;
-    own.next_ns = std::min(own.next_ns, now_ns + probe_interval_ns_);
+    own.next_ns = std::min(own.next_ns, now_ns + interval_ns_);
   }
-  const bool given_up = seen.state == member_state::suspect && now_ns - own.suspect_since_ns >= shared_.lost_after_ns;
-  if (given_up && tended.change(seen, member_state::lost)) {
+  const bool is_given_up =
+      seen.state == member_state::suspect && now_ns - own.suspect_since_ns >= shared_.lost_after_ns;
+  if (is_given_up && tended.change(seen, member_state::lost)) {
     if (tended.extents.load() > 0) {
-      log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(),
-               shared_.copies > 1 ? "its copies are being rebuilt on other servers"
-                                  : "the pages that it holds cannot be read while it does not answer");
+      log_line(log_level::warning, "far tier %s is considered lost; %s", tended.name().c_str(), fate_of_lost_);
     }
     shared_.call_for_attention();
   }
-  if (!own.sent && now_ns >= own.next_ns) send_probe(index, now_ns);
+  if (!own.is_sent && now_ns >= own.next_ns) send(index, now_ns);
 }
 
-void repairer::send_probe(std::size_t index, std::uint64_t now_ns) {
+void member_care::send(std::size_t index, std::uint64_t now_ns) {
   probe& own = probes_[index];
   const slot_id slot = slot_to_probe(index);
   if (slot == no_slot) return;
   own.seen = shared_.at(index).now();
-  const request asked{.op = operation::read,
-                      .slot = slot,
-                      .offset_bytes = 0,
-                      .length_bytes = static_cast<std::uint32_t>(own.bytes.size()),
-                      .buffer = own.bytes.data(),
-                      .cookie = probe_cookie};
-  own.sent = channels_[index]->submit({&asked, 1}) == 1;
-  if (own.sent) own.next_ns = now_ns + probe_interval_ns_;
+  own.is_sent = owner_.send_probe(index, {.op = operation::read,
+                                          .slot = slot,
+                                          .length_bytes = static_cast<std::uint32_t>(own.bytes.size()),
+                                          .buffer = own.bytes.data()});
+  if (own.is_sent) {
+    own.next_ns = now_ns + interval_ns_;
+  } else {
+    release(index);
+  }
 }
 
-// A slot of a copy that the member holds; when it holds none, one of an extent that is borrowed for this: a single slot
-// would leave a hole before the extents that follow, for which a full member lacks the last one. no_slot: not found
-// yet.
-slot_id repairer::slot_to_probe(std::size_t index) {
+void member_care::release(std::size_t index) {
+  if (probes_[index].holds_slot) owner_.release_slot(index);
+  probes_[index].holds_slot = false;
+}
+
+// When the member holds nothing, a slot of an extent that is borrowed for this: a single slot would leave a hole before
+// the extents that follow, for which a full member lacks the last one.
+slot_id member_care::slot_to_probe(std::size_t index) {
   probe& own = probes_[index];
   if (own.borrowed != no_slot) return own.borrowed;
-  if (own.held_group != no_group) return own.held_slot;
   if (shared_.at(index).extents.load() == 0) {
     const result<slot_id> taken = shared_.at(index).store().allocate(group_slots);
     if (taken) own.borrowed = taken.value();
     return own.borrowed;
   }
-  const std::uint64_t end = shared_.groups_end.load();
-  for (std::uint64_t i = 0; i < std::min(groups_a_step, end); ++i) {
-    const std::uint64_t number = own.cursor++ % end;
-    group& looked_at = shared_.group_at(number);
-    const lock_guard guard(looked_at.lock);
-    for (const copy& held : looked_at.copies) {
-      if (!held.present || held.member != index) continue;
-      ++looked_at.holds;
-      own.held_group = number;
-      own.held_slot = held.first;
-      return own.held_slot;
-    }
-  }
-  return no_slot;
+  const slot_id held = owner_.hold_slot(index);
+  own.holds_slot = held != no_slot;
+  return held;
 }
 
-void repairer::on_probe(std::size_t index, int error_code) {
+void member_care::on_probe(std::size_t index, int error_code) {
   member& asked = shared_.at(index);
   probe& own = probes_[index];
-  own.sent = false;
-  if (own.held_group != no_group) {
-    group& held = shared_.group_at(own.held_group);
-    const lock_guard guard(held.lock);
-    --held.holds;
-    own.held_group = no_group;
-  }
+  own.is_sent = false;
+  release(index);
   if (error_code != 0) {
     shared_.note_error(index, error_code);
     if (error_code == ESTALE) drop_borrowed(index);
     return;
   }
   if (own.seen.state == member_state::emptied || own.seen.state == member_state::serving) return;
-  const member* const twin = own.is_spread_to ? nullptr : shared_.twin_of(asked.store(), shared_.member_count());
-  // Of two that come late, the first one to answer is used.
-  if (twin != nullptr && (twin->serves() || twin->extents.load() > 0)) {
-    if (!own.is_twin_reported) {
-      log_line(log_level::error, "far tier %s is %s under another name, and is not used; name each server once",
-               asked.name().c_str(), twin->name().c_str());
-    }
-    own.is_twin_reported = true;
-    return;
-  }
-  if (!asked.change(own.seen, member_state::serving)) return;
+  if (is_twin(index) || !asked.change(own.seen, member_state::serving)) return;
   drop_borrowed(index);
   log_line(log_level::info, "far tier %s answers%s", asked.name().c_str(), own.is_spread_to ? " again" : "");
   shared_.note_return();
@@ -154,7 +161,21 @@ void repairer::on_probe(std::size_t index, int error_code) {
   shared_.call_for_attention();
 }
 
-void repairer::drop_borrowed(std::size_t index) {
+// Of two that come late, the first one to answer is used.
+bool member_care::is_twin(std::size_t index) {
+  probe& own = probes_[index];
+  const member& asked = shared_.at(index);
+  const member* const twin = own.is_spread_to ? nullptr : shared_.twin_of(asked.store(), shared_.member_count());
+  if (twin == nullptr || (!twin->serves() && twin->extents.load() == 0)) return false;
+  if (!own.is_twin_reported) {
+    log_line(log_level::error, "far tier %s is %s under another name, and is not used; name each server once",
+             asked.name().c_str(), twin->name().c_str());
+  }
+  own.is_twin_reported = true;
+  return true;
+}
+
+void member_care::drop_borrowed(std::size_t index) {
   probe& own = probes_[index];
   if (own.borrowed != no_slot) shared_.at(index).store().free(own.borrowed, group_slots);
   own.borrowed = no_slot;

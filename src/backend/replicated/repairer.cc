@@ -25,10 +25,11 @@ repairer::repairer(layer& shared, placement& groups, std::uint64_t probe_interva
     : shared_(shared),
       groups_(groups),
       probe_interval_ns_(probe_interval_ns),
+      care_(shared, *this, probe_interval_ns,
+            shared.copies > 1 ? "its copies are being rebuilt on other servers"
+                              : "the pages that it holds cannot be read while it does not answer"),
       buffer_(platform::map_local(window_slots * page_bytes)) {
-  // A probe's buffer stays where it is while others are added.
   channels_.reserve(maximum_members);
-  probes_.reserve(maximum_members);
 }
 
 repairer::~repairer() {
@@ -49,33 +50,51 @@ result<std::unique_ptr<channel>> repairer::open_queue(backend& store) {
 }
 
 void repairer::take_queue(std::unique_ptr<channel> queue) {
-  const member& added = shared_.at(channels_.size());
   channels_.push_back(std::move(queue));
-  probes_.emplace_back();
-  probes_.back().is_spread_to = added.serves();
+  care_.add();
 }
 
 std::uint64_t repairer::step() {
   const std::uint64_t now_ns = shared_.time.now_ns();
   poll_channels();
-  bool troubled = false;
-  bool probing = false;
-  for (std::size_t i = 0; i < probes_.size(); ++i) {
-    if (shared_.at(i).is_leaving() || probes_[i].was_leaving) see_off(i);
-    if (shared_.at(i).is_gone()) continue;
-    heed_server(i);
-    tend_member(i, now_ns);
-    troubled |= !shared_.at(i).serves();
-    probing |= probes_[i].sent;
-  }
+  const member_care::found members = care_.step(now_ns);
   advance();
   if (shared_.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_)) start_walk(false);
   if (walking_ && job_.now == phase::none && !rests(now_ns)) walk(now_ns);
   advance();
   if (job_.now != phase::none || (walking_ && !rests(now_ns))) return busy_interval_ns;
   if (walking_) return std::min(rest_until_ns_ - now_ns, idle_interval_ns);
-  if (probing) return busy_interval_ns * 4;
-  return troubled ? std::min(probe_interval_ns_, idle_interval_ns) : idle_interval_ns;
+  if (members.is_probing) return busy_interval_ns * 4;
+  return members.is_troubled ? std::min(probe_interval_ns_, idle_interval_ns) : idle_interval_ns;
+}
+
+slot_id repairer::hold_slot(std::size_t index) {
+  held_group& own = held_[index];
+  const std::uint64_t end = shared_.groups_end.load();
+  for (std::uint64_t i = 0; i < std::min(groups_a_step, end); ++i) {
+    const std::uint64_t number = own.cursor++ % end;
+    group& looked_at = shared_.group_at(number);
+    const lock_guard guard(looked_at.lock);
+    for (const copy& held : looked_at.copies) {
+      if (!held.present || held.member != index) continue;
+      ++looked_at.holds;
+      own.number = number;
+      return held.first;
+    }
+  }
+  return no_slot;
+}
+
+void repairer::release_slot(std::size_t index) {
+  group& held = shared_.group_at(std::exchange(held_[index].number, no_group));
+  const lock_guard guard(held.lock);
+  --held.holds;
+}
+
+bool repairer::send_probe(std::size_t index, const request& probe) {
+  request numbered = probe;
+  numbered.cookie = probe_cookie;
+  return channels_[index]->submit({&numbered, 1}) == 1;
 }
 
 repair_counts repairer::counts() const {
@@ -89,7 +108,7 @@ void repairer::poll_channels() {
     const std::size_t count = channels_[i]->in_flight() > 0 ? channels_[i]->poll(done) : 0;
     for (const completion& completed : std::span(done).first(count)) {
       if (completed.cookie == probe_cookie) {
-        on_probe(i, completed.error_code);
+        care_.on_probe(i, completed.error_code);
       } else {
         if (completed.error_code != 0) shared_.note_error(i, completed.error_code);
         on_moved(completed.error_code);
@@ -131,7 +150,7 @@ void repairer::end_walk(std::uint64_t now_ns) {
     return;
   }
   if (moving_) {
-    for (std::size_t i = 0; i < probes_.size(); ++i) probes_[i].is_spread_to |= shared_.at(i).serves();
+    care_.note_spread();
     shared_.note_spread(walk_wanted_spreadings_);
   }
   idle_.store(true, std::memory_order_release);

@@ -21,6 +21,7 @@
 
 #include "backend/backend.h"
 #include "backend/replicated/layer.h"
+#include "backend/replicated/member_care.h"
 
 namespace far::backend {
 
@@ -51,7 +52,7 @@ struct repair_counts {
 };
 
 // Joins the layer (queue_holder) before the first step.
-class repairer final : public queue_holder {
+class repairer final : public queue_holder, private member_care::host {
  public:
   repairer(layer& shared, placement& groups, std::uint64_t probe_interval_ns);
   ~repairer() override;
@@ -92,30 +93,16 @@ class repairer final : public queue_holder {
     repair_window window;
   };
 
-  struct probe {
-    bool sent = false;
-    std::uint64_t identity = 0;  // of the server behind the member
-    member::health seen;
-    std::uint64_t suspect_since_ns = 0;
-    std::uint64_t next_ns = 0;
+  // A group that the member holds a copy of, and that is kept where it is while the member is probed.
+  struct held_group {
     std::uint64_t cursor = 0;
-    bool is_spread_to = true;             // or a new member that groups are to be moved to
-    bool is_twin_reported = false;        // that its server is another member's
-    bool was_leaving = false;             // at the last look
-    bool is_emptiness_reported = false;   // that a member that leaves holds nothing any more
-    std::uint64_t held_group = no_group;  // one that the member holds a copy of
-    slot_id held_slot = no_slot;
-    slot_id borrowed = no_slot;  // the first of an extent that is allocated only to be probed
-    std::array<std::byte, 64> bytes{};
+    std::uint64_t number = no_group;
   };
 
-  void tend_member(std::size_t index, std::uint64_t now_ns);
-  void heed_server(std::size_t index);
-  void see_off(std::size_t index);
-  void send_probe(std::size_t index, std::uint64_t now_ns);
-  [[nodiscard]] slot_id slot_to_probe(std::size_t index);
-  void on_probe(std::size_t index, int error_code);
-  void drop_borrowed(std::size_t index);
+  [[nodiscard]] slot_id hold_slot(std::size_t index) override;
+  void release_slot(std::size_t index) override;
+  [[nodiscard]] bool send_probe(std::size_t index, const request& probe) override;
+  [[nodiscard]] bool let_go(std::size_t index) override { return groups_.let_go(index); }
   void poll_channels();
   void start_walk(bool moving);
   void walk(std::uint64_t now_ns);
@@ -142,8 +129,9 @@ class repairer final : public queue_holder {
   layer& shared_;
   placement& groups_;
   const std::uint64_t probe_interval_ns_;
+  member_care care_;
   std::vector<std::unique_ptr<channel>> channels_;  // by member
-  std::vector<probe> probes_;
+  std::array<held_group, maximum_members> held_;    // the same
   std::byte* const buffer_;
   job job_;
   std::uint64_t cursor_ = 0;

@@ -1,19 +1,12 @@
 #include "backend/replicated/replicated_channel.h"
 
-#include <poll.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <string>
 #include <utility>
 
-#include "backend/watch_queue.h"
 #include "base/check.h"
-#include "platform/own_descriptors.h"
 
 namespace far::backend {
 namespace {
@@ -47,12 +40,12 @@ result<std::unique_ptr<channel>> replicated_channel::open(layer& shared, std::si
         EINVAL};
   }
   std::unique_ptr<replicated_channel> opened(new replicated_channel(shared, depth));
-  if (result<void> joined = shared.join(*opened); !joined) return joined.error();
+  if (result<void> joined = shared.join(opened->queues_); !joined) return joined.error();
   return std::unique_ptr<channel>(std::move(opened));
 }
 
 replicated_channel::replicated_channel(layer& shared, std::size_t depth)
-    : shared_(shared), requests_(depth), parts_(depth + spare_parts) {
+    : shared_(shared), requests_(depth), parts_(depth + spare_parts), queues_(depth + spare_parts) {
   for (std::size_t i = depth; i-- > 0;) free_requests_.push_back(static_cast<std::uint32_t>(i));
   for (std::size_t i = parts_.size(); i-- > 0;) free_parts_.push_back(static_cast<std::uint32_t>(i));
   unfinished_.reserve(depth);
@@ -61,49 +54,9 @@ replicated_channel::replicated_channel(layer& shared, std::size_t depth)
   costs_.fill(std::numeric_limits<std::uint64_t>::max() / 2);
 }
 
-result<std::unique_ptr<channel>> replicated_channel::open_queue(backend& store) {
-  result<std::unique_ptr<channel>> opened = store.open_channel(parts_.size());
-  // A thread that sleeps on our descriptor must also be woken for the new queue.
-  if (opened && events_ >= 0 && !watch_queue(events_, opened.value()->event_descriptor())) {
-    return error{"server " + store.describe() +
-                     " cannot be polled together with the others; raise the limit on descriptors (ulimit -n)",
-                 EMFILE};
-  }
-  return opened;
-}
-
-void replicated_channel::take_queue(std::unique_ptr<channel> queue) {
-  const std::size_t index = queue_count_.load(std::memory_order_relaxed);
-  queues_[index].transfers = std::move(queue);
-  queues_[index].unsent.reserve(parts_.size());
-  queue_count_.store(index + 1, std::memory_order_release);
-}
-
-void replicated_channel::has_joined() {
-  for (const member_queue& member : queues()) {
-    if (member.transfers->event_descriptor() < 0) return;
-  }
-  events_ = platform::own_descriptor(epoll_create1(EPOLL_CLOEXEC));
-  ended_event_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  bool watched = events_ >= 0 && ended_event_ >= 0 && watch_queue(events_, ended_event_);
-  for (const member_queue& member : queues())
-    watched = watched && watch_queue(events_, member.transfers->event_descriptor());
-  if (watched) return;
-  for (int* const descriptor : {&events_, &ended_event_}) {
-    if (*descriptor >= 0) platform::disown_descriptor(*descriptor);
-    if (*descriptor >= 0) close(*descriptor);
-    *descriptor = -1;
-  }
-}
-
 replicated_channel::~replicated_channel() {
   FAR_CHECK(in_flight_ == 0, "a channel was destroyed with transfers in flight");
-  shared_.leave(*this);
-  for (const int descriptor : {events_, ended_event_}) {
-    if (descriptor < 0) continue;
-    platform::disown_descriptor(descriptor);
-    close(descriptor);
-  }
+  shared_.leave(queues_);
 }
 
 std::size_t replicated_channel::submit(std::span<const request> batch) {
@@ -125,8 +78,8 @@ std::size_t replicated_channel::submit(std::span<const request> batch) {
       unfinished_.push_back(index);
     }
   }
-  flush();
-  announce();
+  queues_.flush();
+  queues_.announce(!ended_.empty());
   return taken;
 }
 
@@ -178,8 +131,8 @@ void replicated_channel::start(std::uint32_t index) {
 
 // The cost of a read at each member: its time there, multiplied by the number of reads before it.
 read_choice replicated_channel::choice_for(const part& reading) {
-  for (std::size_t i = 0; i < queues().size(); ++i) {
-    costs_[i] = (shared_.at(i).read_latency_ns() + 1) * (queues_[i].reads + 1);
+  for (std::size_t i = 0; i < queues_.count(); ++i) {
+    costs_[i] = (shared_.at(i).read_latency_ns() + 1) * (reads_under_way_[i] + 1);
     if (!shared_.still_valid(i)) shared_.note_error(i, ESTALE);
   }
   return {.tried = reading.tried,
@@ -206,7 +159,7 @@ void replicated_channel::start_read(std::uint32_t index) {
   switch (reading.read.how) {
     case started_read::outcome::served:
       reading.started_ns = now_ns;
-      ++queues_[reading.read.member].reads;
+      ++reads_under_way_[reading.read.member];
       return push(reading.read.member, index, reading.read.place, reading.read.first,
                   {reading.bytes.begin, reading.read.end});
     case started_read::outcome::waits:
@@ -269,51 +222,33 @@ void replicated_channel::start_write(std::uint32_t index) {
 void replicated_channel::push(std::size_t member, std::uint32_t index, std::uint8_t place, slot_id first,
                               byte_range bytes) {
   const part& moving = parts_[index];
-  queues_[member].unsent.push_back({.op = moving.op,
-                                    .slot = first + bytes.first_slot(),
-                                    .offset_bytes = static_cast<std::uint32_t>(bytes.begin % page_bytes),
-                                    .length_bytes = bytes.end - bytes.begin,
-                                    .buffer = moving.buffer,
-                                    .cookie = pack(index, place),
-                                    .reduce = requests_[moving.request].reduce});
-}
-
-void replicated_channel::flush() {
-  for (member_queue& queue : queues()) {
-    if (queue.unsent.empty()) continue;
-    const std::size_t sent = queue.transfers->submit(queue.unsent);
-    queue.unsent.erase(queue.unsent.begin(), queue.unsent.begin() + static_cast<std::ptrdiff_t>(sent));
-  }
+  queues_.push(member, {.op = moving.op,
+                        .slot = first + bytes.first_slot(),
+                        .offset_bytes = static_cast<std::uint32_t>(bytes.begin % page_bytes),
+                        .length_bytes = bytes.end - bytes.begin,
+                        .buffer = moving.buffer,
+                        .cookie = pack(index, place),
+                        .reduce = requests_[moving.request].reduce});
 }
 
 std::size_t replicated_channel::poll(std::span<completion> done) {
   if (in_flight_ == 0) return 0;
   if (parked_ > 0) retry_parked();
-  // A member's queue is polled for no more than can be passed on, so that its descriptor stays readable for the rest.
-  do {
+  while (true) {
     start_unfinished();
-  } while (ended_.size() < done.size() && take_completions(done.size() - ended_.size()) > 0);
-  flush();
+    if (ended_.size() >= done.size()) break;
+    // A member's queue is polled for no more than can be passed on, so that its descriptor stays readable for the rest.
+    const member_queues::taken taken = queues_.take(done.size() - ended_.size());
+    if (taken.count == 0) break;
+    for (const completion& ended : std::span(taken.completions).first(taken.count)) on_transfer(taken.member, ended);
+  }
+  queues_.flush();
   const std::size_t count = std::min(done.size(), ended_.size());
   std::copy_n(ended_.begin(), count, done.begin());
   ended_.erase(ended_.begin(), ended_.begin() + static_cast<std::ptrdiff_t>(count));
   in_flight_ -= count;
-  announce();
+  queues_.announce(!ended_.empty());
   return count;
-}
-
-std::size_t replicated_channel::take_completions(std::size_t most) {
-  std::array<completion, 32> taken;
-  const std::size_t wanted = std::min(most, taken.size());
-  const std::size_t queue_count = queues().size();
-  for (std::size_t i = 0; i < queue_count; ++i) {
-    const std::size_t member = next_queue_++ % queue_count;
-    if (queues_[member].transfers->in_flight() == 0) continue;
-    const std::size_t count = queues_[member].transfers->poll({taken.data(), wanted});
-    for (const completion& ended : std::span(taken).first(count)) on_transfer(member, ended);
-    if (count > 0) return count;
-  }
-  return 0;
 }
 
 void replicated_channel::on_transfer(std::size_t member, completion ended) {
@@ -327,7 +262,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
   if (code != 0 && !is_less) moved.error_code = code;
   if (moved.op == operation::read) {
-    --queues_[member].reads;
+    --reads_under_way_[member];
     if (code == 0) shared_.at(member).note_read(shared_.time.now_ns() - moved.started_ns);
     return end_read(index, code);
   }
@@ -402,35 +337,9 @@ void replicated_channel::retry_parked() {
   }
 }
 
-// Requests that end outside of the members' queues make the descriptor readable, too.
-void replicated_channel::announce() {
-  if (ended_event_ < 0 || announced_ == !ended_.empty()) return;
-  std::uint64_t count = 1;
-  const ssize_t moved =
-      ended_.empty() ? read(ended_event_, &count, sizeof count) : write(ended_event_, &count, sizeof count);
-  FAR_CHECK(moved == sizeof count, "an eventfd takes and gives its count");
-  announced_ = !ended_.empty();
-}
-
 void replicated_channel::wait(std::uint64_t timeout_ns) {
-  constexpr std::uint64_t longest_without_events_ns = 50'000;
   if (in_flight_ == 0 || !ended_.empty()) return;
-  channel* busy = nullptr;
-  std::size_t busy_count = 0;
-  for (const member_queue& member : queues()) {
-    // Requests that could not be sent are tried again soon.
-    if (!member.unsent.empty()) timeout_ns = std::min(timeout_ns, longest_without_events_ns);
-    if (member.transfers->in_flight() == 0) continue;
-    busy = member.transfers.get();
-    ++busy_count;
-  }
-  if (parked_ > 0) timeout_ns = std::min(timeout_ns, retry_interval_ns);
-  if (busy_count == 1) return busy->wait(timeout_ns);
-  if (events_ < 0 && busy != nullptr) return busy->wait(std::min(timeout_ns, longest_without_events_ns));
-  const timespec timeout{static_cast<std::time_t>(timeout_ns / 1'000'000'000),
-                         static_cast<long>(timeout_ns % 1'000'000'000)};
-  pollfd watched{.fd = events_, .events = POLLIN, .revents = 0};
-  ppoll(&watched, events_ >= 0 ? 1 : 0, &timeout, nullptr);
+  queues_.wait(parked_ > 0 ? std::min(timeout_ns, retry_interval_ns) : timeout_ns);
 }
 
 }  // namespace far::backend

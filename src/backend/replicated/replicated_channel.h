@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,10 +13,11 @@
 
 #include "backend/backend.h"
 #include "backend/replicated/layer.h"
+#include "backend/replicated/member_queues.h"
 
 namespace far::backend {
 
-class replicated_channel final : public channel, private queue_holder {
+class replicated_channel final : public channel {
  public:
   // A queue for `depth` requests. Errors: a member's queue cannot be opened (a member that is down is not an error: it
   // opens its connections later).
@@ -30,7 +30,7 @@ class replicated_channel final : public channel, private queue_holder {
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
 
   // Readable when a member's queue is, or a request has ended without one; -1 when a member's queue has none.
-  [[nodiscard]] int event_descriptor() const override { return events_; }
+  [[nodiscard]] int event_descriptor() const override { return queues_.event_descriptor(); }
 
  private:
   template <typename T>
@@ -70,21 +70,7 @@ class replicated_channel final : public channel, private queue_holder {
     place_mask succeeded = 0;
   };
 
-  struct member_queue {
-    std::unique_ptr<channel> transfers;
-    local_vector<request> unsent;
-    std::size_t reads = 0;  // under way
-  };
-
   replicated_channel(layer& shared, std::size_t depth);
-
-  // queue_holder. When a queue is added later, the channel's owner may be in any of the calls above.
-  [[nodiscard]] result<std::unique_ptr<channel>> open_queue(backend& store) override;
-  void take_queue(std::unique_ptr<channel> queue) override;
-  void has_joined() override;
-  [[nodiscard]] std::span<member_queue> queues() {
-    return {queues_.data(), queue_count_.load(std::memory_order_acquire)};
-  }
 
   void start_parts(std::uint32_t request);
   void start_unfinished();
@@ -92,8 +78,6 @@ class replicated_channel final : public channel, private queue_holder {
   void start_read(std::uint32_t index);
   void start_write(std::uint32_t index);
   void push(std::size_t member, std::uint32_t index, std::uint8_t place, slot_id first, byte_range bytes);
-  void flush();
-  std::size_t take_completions(std::size_t most);
   void on_transfer(std::size_t member, completion ended);
   void end_read(std::uint32_t index, int error_code);
   void fail_read(std::uint32_t index, int error_code);
@@ -103,7 +87,6 @@ class replicated_channel final : public channel, private queue_holder {
   void retry_parked();
   [[nodiscard]] read_choice choice_for(const part& reading);
   [[nodiscard]] bool has_room() const { return !free_parts_.empty(); }
-  void announce();
 
   layer& shared_;
   local_vector<taken_request> requests_;
@@ -112,17 +95,13 @@ class replicated_channel final : public channel, private queue_holder {
   local_vector<part> parts_;
   local_vector<std::uint32_t> free_parts_;
   local_vector<completion> ended_;  // to be polled
-  std::array<member_queue, maximum_members> queues_;
-  std::atomic<std::size_t> queue_count_{0};
+  member_queues queues_;
+  std::array<std::size_t, maximum_members> reads_under_way_{};  // by member
   std::array<std::uint64_t, maximum_members> costs_;
   std::size_t in_flight_ = 0;
   std::size_t parked_ = 0;
-  std::size_t next_queue_ = 0;
   std::uint64_t next_retry_ns_ = 0;
   std::uint64_t reads_ = 0;
-  int events_ = -1;
-  int ended_event_ = -1;  // readable while `ended_` is not empty
-  bool announced_ = false;
 };
 
 }  // namespace far::backend

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "platform/local_memory.h"
 
 namespace far::backend {
@@ -10,6 +11,14 @@ namespace {
 constexpr std::uint64_t busy_interval_ns = 50'000;
 constexpr std::uint64_t idle_interval_ns = 50'000'000;
 constexpr std::uint64_t rest_after_failure_ns = 100'000'000;
+// What could not be read is tried again after so long.
+constexpr std::uint64_t round_ns = 1'000'000'000;
+constexpr std::uint64_t groups_a_step = 256;
+
+// A read of `count` pages, the first of which is pages_[first].
+constexpr std::uint64_t pack(std::size_t first, std::size_t count) {
+  return first << 16 | count;
+}
 
 }  // namespace
 
@@ -37,20 +46,20 @@ std::uint64_t compactor::step() {
   if (now_ == phase::none) {
     const std::uint64_t now_ns = shared_.members.time.now_ns();
     if (now_ns < rest_until_ns_ || !is_wanted()) return idle_interval_ns;
-    begin();
-    return now_ == phase::none ? idle_interval_ns : busy_interval_ns;
+    if (choose_pages()) read();
+    return now_ns < rest_until_ns_ ? idle_interval_ns : busy_interval_ns;
   }
   std::array<completion, 32> done;
   for (std::size_t count = 1; count > 0;) {
     count = queue_->poll(done);
-    for (const completion& ended : std::span(done).first(count)) has_failed_ |= ended.error_code != 0;
+    for (const completion& ended : std::span(done).first(count)) on_transfer(ended);
     ended_ += count;
   }
   if (ended_ < submitted_ || queue_->in_flight() > 0) return busy_interval_ns;
-  if (has_failed_ || now_ == phase::writing) {
+  if (now_ == phase::writing) {
     close(!has_failed_);
   } else {
-    write();
+    end_reads();
   }
   return busy_interval_ns;
 }
@@ -69,22 +78,86 @@ bool compactor::is_sparse() const {
   return static_cast<double>(groups * group_pages) > static_cast<double>(table.live_pages()) * (1 + most_garbage);
 }
 
-void compactor::begin() {
-  {
-    const lock_guard guard(shared_.table.lock);
-    count_ = 0;
-    is_for_writers_ = shared_.is_starved.exchange(false);
-    group_ = is_for_writers_ ? shared_.table.most_wasteful_group() : shared_.table.sparsest_group();
-    if (group_ == stripe_table::no_group) return;
-    if (is_for_writers_) {
-      find_pages_beside_garbage();
-    } else {
-      find_pages();
-    }
-    if (count_ == 0) return;
-    transfer_ = shared_.table.begin(group_);
+// Returns false when it must go on looking, or there is nothing to be moved now.
+bool compactor::choose_pages() {
+  const std::uint64_t now_ns = shared_.members.time.now_ns();
+  const lock_guard guard(shared_.table.lock);
+  if (round_ends_ns_ != 0 && now_ns >= round_ends_ns_) {
+    shared_.table.end_round();
+    round_ends_ns_ = 0;
   }
-  read();
+  const bool is_for_writers = shared_.is_starved.load();
+  if (is_for_writers != is_for_writers_) {
+    group_ = stripe_table::no_group;
+    cursor_ = 0;
+  }
+  is_for_writers_ = is_for_writers;
+  if (find_pages_of_group()) return true;
+  look_for_group();
+  if (cursor_ < shared_.table.groups_end()) return false;
+  group_ = best_;
+  cursor_ = 0;
+  if (find_pages_of_group()) return true;
+  if (best_ != stripe_table::no_group) return false;
+  shared_.is_starved.store(false);
+  rest_until_ns_ = now_ns + rest_after_failure_ns;
+  return false;
+}
+
+// The next ones; false: it has none any more.
+bool compactor::find_pages_of_group() {
+  shared_.table.lock.assert_held();
+  if (group_ == stripe_table::no_group || gain_of(group_) == 0) return false;
+  count_ = 0;
+  if (is_for_writers_) {
+    find_pages_beside_garbage();
+  } else {
+    find_pages();
+  }
+  FAR_CHECK(count_ > 0, "a sealed row holds a page");
+  shared_.is_starved.store(false);
+  transfer_ = shared_.table.begin(group_);
+  return true;
+}
+
+void compactor::pass_over(const slot_set& rows) {
+  shared_.table.lock.assert_held();
+  shared_.table.pass_over(group_, rows);
+  if (round_ends_ns_ == 0) round_ends_ns_ = shared_.members.time.now_ns() + round_ns;
+}
+
+void compactor::look_for_group() {
+  shared_.table.lock.assert_held();
+  if (cursor_ == 0) {
+    best_ = stripe_table::no_group;
+    best_gain_ = 0;
+  }
+  const std::uint64_t end = std::min(cursor_ + groups_a_step, shared_.table.groups_end());
+  for (; cursor_ < end; ++cursor_) {
+    const std::size_t gain = gain_of(cursor_);
+    if (gain <= best_gain_) continue;
+    best_ = cursor_;
+    best_gain_ = gain;
+  }
+}
+
+// Pages that could be somebody's and are not: for writers, of the rows that would be moved, if that frees one at least;
+// otherwise of all rows.
+std::size_t compactor::gain_of(std::uint64_t number) const {
+  const stripe_table& table = shared_.table;
+  table.lock.assert_held();
+  const stripe_group& seen = table.group_at(number);
+  const slot_set movable = table.movable_rows(number);
+  if (!seen.placed || movable.empty()) return 0;
+  const std::size_t data = table.shape().data;
+  if (is_for_writers_) {
+    const std::size_t live = movable == seen.sealed ? seen.live_pages : table.pages_in(number, movable);
+    const std::size_t garbage = movable.size() * data - live;
+    return garbage < data ? 0 : garbage;
+  }
+  const bool is_sparse =
+      static_cast<double>(seen.live_pages) * (1 + most_garbage) < static_cast<double>(group_slots * data);
+  return is_sparse && !table.is_being_filled(number) ? group_slots * data - seen.live_pages : 0;
 }
 
 void compactor::add_pages(std::size_t column, std::size_t first, std::size_t rows) {
@@ -100,19 +173,19 @@ void compactor::add_pages(std::size_t column, std::size_t first, std::size_t row
 // Column by column: pages that were written together are neighbours there, and their slots, too.
 void compactor::find_pages() {
   const std::size_t data = shared_.table.shape().data;
-  const slot_set& sealed = shared_.table.group_at(group_).sealed;
-  for (std::size_t first = sealed.next(0); first < group_slots;) {
-    const std::size_t rows = std::min(sealed.run_from(first), rows_together);
+  const slot_set movable = shared_.table.movable_rows(group_);
+  for (std::size_t first = movable.next(0); first < group_slots;) {
+    const std::size_t rows = std::min(movable.run_from(first), rows_together);
     if (count_ + rows * data > data * rows_together) return;
     for (std::size_t column = 0; column < data; ++column) add_pages(column, first, rows);
-    first = sealed.next(first + rows);
+    first = movable.next(first + rows);
   }
 }
 
 void compactor::find_pages_beside_garbage() {
   const std::size_t data = shared_.table.shape().data;
-  const slot_set& sealed = shared_.table.group_at(group_).sealed;
-  for (std::size_t row = sealed.next(0); row < group_slots; row = sealed.next(row + 1)) {
+  const slot_set movable = shared_.table.movable_rows(group_);
+  for (std::size_t row = movable.next(0); row < group_slots; row = movable.next(row + 1)) {
     const std::size_t before = count_;
     if (before + data > data * rows_together) return;
     for (std::size_t column = 0; column < data; ++column) add_pages(column, row, 1);
@@ -122,26 +195,67 @@ void compactor::find_pages_beside_garbage() {
 
 void compactor::read() {
   now_ = phase::reading;
+  is_one_by_one_ = false;
+  unread_.reset();
+  for (std::size_t i = 0; i < count_; ++i) unread_.set(i);
+  submit_reads();
+}
+
+// Of the pages that are yet to be read.
+void compactor::submit_reads() {
   submitted_ = 0;
   ended_ = 0;
-  has_failed_ = false;
   std::array<request, most_pages> reads;
   for (std::size_t i = 0; i < count_;) {
     std::size_t run = 1;
-    while (i + run < count_ && pages_[i + run].slot == pages_[i].slot + run) ++run;
-    reads[submitted_++] = {.op = operation::read,
-                           .slot = pages_[i].slot,
-                           .length_bytes = static_cast<std::uint32_t>(run * page_bytes),
-                           .buffer = page(i),
-                           .is_needed = false};
+    while (!is_one_by_one_ && i + run < count_ && pages_[i + run].slot == pages_[i].slot + run) ++run;
+    if (unread_.test(i)) {
+      reads[submitted_++] = {.op = operation::read,
+                             .slot = pages_[i].slot,
+                             .length_bytes = static_cast<std::uint32_t>(run * page_bytes),
+                             .buffer = page(i),
+                             .cookie = pack(i, run),
+                             .is_needed = false};
+    }
     i += run;
   }
   // Its queue holds a strip.
   static_cast<void>(queue_->submit({reads.data(), submitted_}));
 }
 
+void compactor::on_transfer(const completion& ended) {
+  has_failed_ |= ended.error_code != 0;
+  if (now_ == phase::writing || ended.error_code != 0) return;
+  for (std::size_t i = 0; i < (ended.cookie & 0xffff); ++i) unread_.reset((ended.cookie >> 16) + i);
+}
+
+// Pages of a read that has failed are read once more, each alone. Those that cannot be read stay where they are.
+void compactor::end_reads() {
+  if (unread_.any() && !is_one_by_one_) {
+    is_one_by_one_ = true;
+    return submit_reads();
+  }
+  slot_set unreadable;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (unread_.test(i)) {
+      unreadable |= slot_set::range(shared_.table.locate(pages_[i].from).row, 1);
+    } else {
+      pages_[kept++] = pages_[i];
+    }
+  }
+  count_ = kept;
+  if (!unreadable.empty()) {
+    const lock_guard guard(shared_.table.lock);
+    pass_over(unreadable);
+  }
+  if (count_ == 0) return close(true);
+  write();
+}
+
 void compactor::write() {
   now_ = phase::writing;
+  has_failed_ = false;
   ended_ = 0;
   submitted_ = queue_->submit_moves({pages_.data(), count_}, is_for_writers_ ? stripe_table::no_group : group_);
 }

@@ -15,6 +15,7 @@ namespace {
 constexpr std::uint64_t groups_a_step = 256;
 constexpr std::size_t queue_depth = 4;
 constexpr std::size_t chunk_bytes = rows_together * page_bytes;
+constexpr std::uint64_t probe_cookie = 1;
 constexpr std::uint64_t busy_interval_ns = 50'000;
 constexpr std::uint64_t idle_interval_ns = 50'000'000;
 constexpr std::uint64_t walk_again_after_ns = 200'000'000;
@@ -24,21 +25,26 @@ constexpr std::size_t kept_empty_groups = 1;
 
 }  // namespace
 
-mender::mender(stripes& shared, extent_supply& extents)
+mender::mender(stripes& shared, extent_supply& extents, std::uint64_t probe_interval_ns)
     : shared_(shared),
       extents_(extents),
       queues_(queue_depth),
+      probe_interval_ns_(probe_interval_ns),
+      care_(shared.members, *this, probe_interval_ns, "its pages are being rebuilt on other servers"),
       memory_(platform::map_local((shared.code.shape().data + 1) * chunk_bytes)) {}
 
 mender::~mender() {
-  shared_.members.leave(queues_);
+  shared_.members.leave(*this);
   if (shared_.members.detached()) queues_.abandon();
-  while (!shared_.members.detached() && job_.now != phase::none && job_.outstanding > 0) {
-    const member_queues::taken taken = queues_.take(queue_depth);
-    job_.outstanding -= taken.count;
-    if (taken.count == 0) queues_.wait(10'000'000);
+  while (!shared_.members.detached() && queues_.in_flight() > 0) {
+    if (queues_.take(queue_depth).count == 0) queues_.wait(10'000'000);
   }
   platform::unmap_local(memory_, (shared_.code.shape().data + 1) * chunk_bytes);
+}
+
+void mender::take_queue(std::unique_ptr<channel> queue) {
+  queues_.take_queue(std::move(queue));
+  care_.add();
 }
 
 std::byte* mender::chunk(std::size_t source) const {
@@ -55,14 +61,19 @@ mend_counts mender::counts() const {
 
 std::uint64_t mender::step() {
   const std::uint64_t now_ns = shared_.members.time.now_ns();
-  while (job_.now != phase::none) {
+  while (true) {
     queues_.flush();
     const member_queues::taken taken = queues_.take(queue_depth);
     if (taken.count == 0) break;
     for (const completion& ended : std::span(taken.completions).first(taken.count)) {
-      on_transfer(taken.member, ended.error_code);
+      if (ended.cookie == probe_cookie) {
+        care_.on_probe(taken.member, ended.error_code);
+      } else {
+        on_transfer(taken.member, ended.error_code);
+      }
     }
   }
+  const member_care::found members = care_.step(now_ns);
   const bool is_called = shared_.members.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_);
   if (is_called && is_walking_ && !is_moving_) {
     // Writes that go past a member call all the time: the groups at the end have their turn, too.
@@ -72,7 +83,37 @@ std::uint64_t mender::step() {
   }
   if (is_walking_ && job_.now == phase::none) walk(now_ns);
   queues_.flush();
-  return job_.now != phase::none || is_walking_ ? busy_interval_ns : idle_interval_ns;
+  if (job_.now != phase::none || is_walking_) return busy_interval_ns;
+  if (members.is_probing) return busy_interval_ns * 4;
+  return members.is_troubled ? std::min(probe_interval_ns_, idle_interval_ns) : idle_interval_ns;
+}
+
+slot_id mender::hold_slot(std::size_t index) {
+  held_group& own = held_[index];
+  const lock_guard guard(shared_.table.lock);
+  const std::uint64_t end = shared_.table.groups_end();
+  for (std::uint64_t i = 0; i < std::min(groups_a_step, end); ++i) {
+    const std::uint64_t number = own.cursor++ % end;
+    for (const holder& held : shared_.table.group_at(number).holders) {
+      if (!held.present || held.member != index) continue;
+      own.number = number;
+      own.phase = shared_.table.begin(number);
+      return held.first;
+    }
+  }
+  return no_slot;
+}
+
+void mender::release_slot(std::size_t index) {
+  const lock_guard guard(shared_.table.lock);
+  shared_.table.end(held_[index].number, held_[index].phase);
+}
+
+bool mender::send_probe(std::size_t index, const request& probe) {
+  request numbered = probe;
+  numbered.cookie = probe_cookie;
+  queues_.push(index, numbered);
+  return true;
 }
 
 void mender::start_walk(bool is_moving) {
@@ -119,7 +160,10 @@ void mender::end_walk(std::uint64_t now_ns) {
     return;
   }
   if (!is_moving_ && shared_.members.is_spreading()) return start_walk(true);
-  if (is_moving_) shared_.members.note_spread(spreadings_before_);
+  if (is_moving_) {
+    care_.note_spread();
+    shared_.members.note_spread(spreadings_before_);
+  }
   is_idle_.store(true);
 }
 
@@ -261,7 +305,7 @@ bool mender::is_needed(const stripe_group& seen, std::size_t place) const {
   const member& keeper = shared_.members.at(held.member);
   const member_state state = keeper.state();
   return state == member_state::lost || state == member_state::emptied ||
-         (state == member_state::serving && !keeper.store().lends());
+         (state == member_state::serving && keeper.is_leaving());
 }
 
 bool mender::add_spare(std::uint64_t number) {

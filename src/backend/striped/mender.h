@@ -1,4 +1,4 @@
-// Restores redundancy, in small steps: the walk over the groups of a striped far tier.
+// Restores redundancy, in small steps: the walk over the groups of a striped far tier, and the care for its members.
 //
 // For each group: frees an extent that has left; gives up holders whose member has forgotten them; lets a spare that
 // misses nothing take its place; gives a group a spare where a place is empty, or its member is lost or about to stop;
@@ -10,7 +10,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "backend/striped/member_queues.h"
+#include "backend/replicated/member_care.h"
+#include "backend/replicated/member_queues.h"
 #include "backend/striped/stripes.h"
 
 namespace far::backend {
@@ -25,6 +26,8 @@ class extent_supply {
   // `held_pages`: some of them may be in the books of a fork's child.
   virtual void free_extent(std::size_t member, slot_id first, bool held_pages) = 0;
   [[nodiscard]] virtual member_order order_of(std::uint64_t number) const = 0;
+  // Makes a member that was removed gone, if it holds nothing; returns whether it did.
+  [[nodiscard]] virtual bool let_go(std::size_t index) = 0;
 };
 
 struct mend_counts {
@@ -36,14 +39,19 @@ struct mend_counts {
 };
 
 // Joins the layer before the first step.
-class mender {
+class mender final : public queue_holder, private member_care::host {
  public:
-  mender(stripes& shared, extent_supply& extents);
-  ~mender();
+  mender(stripes& shared, extent_supply& extents, std::uint64_t probe_interval_ns);
+  ~mender() override;
   mender(const mender&) = delete;
   mender& operator=(const mender&) = delete;
 
-  [[nodiscard]] member_queues& queues() { return queues_; }
+  // No step may be under way.
+  [[nodiscard]] result<std::unique_ptr<channel>> open_queue(backend& store) override {
+    return queues_.open_queue(store);
+  }
+  void take_queue(std::unique_ptr<channel> queue) override;
+  void has_joined() override { queues_.has_joined(); }
 
   // Returns after how many nanoseconds it wants the next step.
   std::uint64_t step();
@@ -68,6 +76,17 @@ class mender {
     bool has_failed = false;
   };
 
+  // A group that the member holds pages of, and that is kept where it is while the member is probed.
+  struct held_group {
+    std::uint64_t cursor = 0;
+    std::uint64_t number = 0;
+    std::uint8_t phase = 0;  // of the transfer
+  };
+
+  [[nodiscard]] slot_id hold_slot(std::size_t index) override;
+  void release_slot(std::size_t index) override;
+  [[nodiscard]] bool send_probe(std::size_t index, const request& probe) override;
+  [[nodiscard]] bool let_go(std::size_t index) override { return extents_.let_go(index); }
   void start_walk(bool is_moving);
   void walk(std::uint64_t now_ns);
   void end_walk(std::uint64_t now_ns);
@@ -93,6 +112,9 @@ class mender {
   stripes& shared_;
   extent_supply& extents_;
   member_queues queues_;
+  const std::uint64_t probe_interval_ns_;
+  member_care care_;
+  std::array<held_group, maximum_members> held_;
   std::byte* const memory_;
   job job_;
   std::uint64_t cursor_ = 0;

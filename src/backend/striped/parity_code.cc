@@ -22,6 +22,10 @@ void scale_row(row_of_factors& row, std::uint8_t factor, std::size_t count) {
 
 }  // namespace
 
+std::string text_of(const parity_shape& shape) {
+  return std::to_string(shape.data) + "+" + std::to_string(shape.parity);
+}
+
 parity_code::parity_code(parity_shape shape) : shape_(shape) {
   FAR_CHECK(shape.data >= 2 && shape.data <= most_data && shape.parity >= 1 && shape.parity <= most_parity,
             "a code that exists");

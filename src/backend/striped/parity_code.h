@@ -8,12 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace far::backend {
 
 inline constexpr std::size_t most_data = 8;
 inline constexpr std::size_t most_parity = 2;
 inline constexpr std::size_t most_places = most_data + most_parity;
+inline constexpr std::size_t most_choices = most_data + 1;
 
 // Places of a row are numbered: first the data columns, then the parity pages.
 struct parity_shape {
@@ -21,8 +23,13 @@ struct parity_shape {
   std::size_t parity = 0;
 
   [[nodiscard]] constexpr std::size_t places() const { return data + parity; }
+  // From how many sets of `data` others a page can be computed: all others, or all but one.
+  [[nodiscard]] constexpr std::size_t choices() const { return parity == 1 ? 1 : data + 1; }
   bool operator==(const parity_shape&) const = default;
 };
+
+// As the user writes it.
+[[nodiscard]] std::string text_of(const parity_shape& shape);
 
 class parity_code {
  public:

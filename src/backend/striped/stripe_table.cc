@@ -62,10 +62,26 @@ slot_id stripe_table::owner_of(page_place place) const {
   return owners_[place - 1] == 0 ? no_slot : owners_[place - 1] - 1;
 }
 
-std::uint64_t stripe_table::next_group() const {
-  std::uint64_t number = 0;
-  while (number < groups_end_ && groups_[number].placed) ++number;
-  return number;
+// Moves it between the lists.
+void stripe_table::set_free(stripe_group& group, const slot_set& rows) {
+  const std::size_t before = group.free.size();
+  const std::size_t after = rows.size();
+  group.free = rows;
+  free_rows_ += after - before;
+  if (std::bit_width(before) == std::bit_width(after)) return;
+  std::uint32_t& left = with_free_rows_[static_cast<std::size_t>(std::bit_width(before))];
+  std::uint32_t& joined = with_free_rows_[static_cast<std::size_t>(std::bit_width(after))];
+  const auto own = static_cast<std::uint32_t>(&group - groups_ + 1);
+  if (before > 0) {
+    (group.before != 0 ? groups_[group.before - 1].next : left) = group.next;
+    if (group.next != 0) groups_[group.next - 1].before = group.before;
+  }
+  group.next = 0;
+  group.before = 0;
+  if (after == 0) return;
+  group.next = joined;
+  if (joined != 0) groups_[joined - 1].before = own;
+  joined = own;
 }
 
 std::uint64_t stripe_table::place_group(const std::array<holder, most_places>& holders) {
@@ -77,10 +93,10 @@ std::uint64_t stripe_table::place_group(const std::array<holder, most_places>& h
   placed = {};
   placed.turns = turns;
   placed.placed = true;
-  placed.free = slot_set::everything();
+  set_free(placed, slot_set::everything());
   std::copy(holders.begin(), holders.end(), placed.holders.begin());
-  free_rows_ += group_slots;
   ++placed_groups_;
+  while (next_group_ < groups_end_ && groups_[next_group_].placed) ++next_group_;
   return number;
 }
 
@@ -89,9 +105,9 @@ void stripe_table::remove_group(std::uint64_t number) {
   FAR_CHECK(removed.placed && removed.is_empty() && !removed.leaving.present, "only an empty group is given up");
   removed.placed = false;
   removed.holders = {};
-  removed.free = {};
-  free_rows_ -= group_slots;
+  set_free(removed, {});
   --placed_groups_;
+  next_group_ = std::min(next_group_, number);
   if (filled_group_ == number) filled_group_ = no_group;
 }
 
@@ -104,19 +120,21 @@ std::size_t stripe_table::writable_places(std::span<const member* const> members
   return static_cast<std::size_t>(std::popcount(places));
 }
 
-// Among groups that can be written to in full, or else at all.
+// About the emptiest one, among groups that can be written to in full, or else at all. While a member is away, not all
+// groups are asked whether they can do without it.
 std::uint64_t stripe_table::emptiest_group(std::span<const member* const> members, std::uint64_t except) const {
+  constexpr std::size_t most_looks = 256;
   std::uint64_t best = no_group;
-  std::size_t best_rank = 0;
-  for (std::uint64_t number = 0; number < groups_end_; ++number) {
-    const stripe_group& seen = groups_[number];
-    if (!seen.placed || number == except || seen.free.empty()) continue;
-    const std::size_t writable = writable_places(members, seen);
-    if (writable < shape_.data) continue;
-    const std::size_t rank = seen.free.size() + (writable == shape_.places() ? group_slots : 0);
-    if (rank <= best_rank) continue;
-    best = number;
-    best_rank = rank;
+  std::size_t looks = 0;
+  for (std::size_t listed = free_classes; listed-- > 0;) {
+    for (std::uint32_t link = with_free_rows_[listed]; link != 0; link = groups_[link - 1].next) {
+      const std::uint64_t number = link - 1;
+      if (number == except) continue;
+      const std::size_t writable = writable_places(members, groups_[number]);
+      if (writable == shape_.places()) return number;
+      if (best == no_group && writable >= shape_.data) best = number;
+      if (++looks >= most_looks && best != no_group) return best;
+    }
   }
   return best;
 }
@@ -135,8 +153,7 @@ row_run stripe_table::take_rows(std::span<const member* const> members, std::siz
     found = best_run(groups_[number].free, wanted);
   }
   stripe_group& taken = groups_[number];
-  taken.free = taken.free - slot_set::range(found.first, found.count);
-  free_rows_ -= found.count;
+  set_free(taken, taken.free - slot_set::range(found.first, found.count));
   row_run run{.group = number,
               .first = static_cast<std::uint32_t>(found.first),
               .count = static_cast<std::uint32_t>(found.count),
@@ -246,10 +263,22 @@ bool stripe_table::is_usable(std::span<const member* const> members, const holde
 
 bool stripe_table::find_sources(std::span<const member* const> members, std::size_t row, const read_limits& limits,
                                 read_plan* plan) const {
+  for (plan->choice = 0; plan->choice < shape_.choices(); ++plan->choice) {
+    const bool is_shunned = (limits.shunned_choices >> plan->choice & 1) != 0;
+    if (!is_shunned && find_choice(members, row, limits, plan)) return true;
+  }
+  return false;
+}
+
+// The choice number is plan->choice.
+bool stripe_table::find_choice(std::span<const member* const> members, std::size_t row, const read_limits& limits,
+                               read_plan* plan) const {
   const stripe_group& holding = groups_[plan->group];
+  const std::size_t left_out = shape_.parity == 1 ? most_places : shape_.places() - 2 - plan->choice;
+  std::size_t others = 0;
   std::size_t found = 0;
-  for (std::size_t other = 0; other < shape_.places() && found < shape_.data; ++other) {
-    if (other == plan->place) continue;
+  for (std::size_t other = 0; other < shape_.places(); ++other) {
+    if (other == plan->place || others++ == left_out) continue;
     if (!is_filled(plan->group, row, other)) {
       plan->sources[found++] = {.place = static_cast<std::uint8_t>(other), .is_zero = true};
       continue;
@@ -264,6 +293,7 @@ bool stripe_table::find_sources(std::span<const member* const> members, std::siz
       break;
     }
   }
+  FAR_CHECK(found <= shape_.data, "a choice has as many pages as a row");
   return found == shape_.data;
 }
 
@@ -347,16 +377,24 @@ read_plan stripe_table::plan_read(std::span<const member* const> members, slot_i
   return plan;
 }
 
-std::uint64_t stripe_table::most_wasteful_group() const {
-  std::uint64_t best = no_group;
-  std::size_t most = 0;
-  for (std::uint64_t number = 0; number < groups_end_; ++number) {
-    const std::size_t garbage = groups_[number].sealed.size() * shape_.data - groups_[number].live_pages;
-    if (garbage <= most) continue;
-    best = number;
-    most = garbage;
+slot_set stripe_table::movable_rows(std::uint64_t number) const {
+  const stripe_group& seen = groups_[number];
+  return seen.passed_over_in == round_ ? seen.sealed - seen.passed_over : seen.sealed;
+}
+
+std::size_t stripe_table::pages_in(std::uint64_t number, const slot_set& rows) const {
+  std::size_t pages = 0;
+  for (std::size_t row = rows.next(0); row < group_slots; row = rows.next(row + 1)) {
+    const page_place first = number_of(number, row, 0) - 1;
+    pages += shape_.data - static_cast<std::size_t>(std::count(owners_ + first, owners_ + first + shape_.data, 0u));
   }
-  return best;
+  return pages;
+}
+
+void stripe_table::pass_over(std::uint64_t number, const slot_set& rows) {
+  stripe_group& seen = groups_[number];
+  seen.passed_over = seen.passed_over_in == round_ ? seen.passed_over | rows : rows;
+  seen.passed_over_in = round_;
 }
 
 std::size_t stripe_table::rows_with_sources(std::span<const member* const> members, std::size_t row, std::size_t most,
@@ -384,24 +422,13 @@ void stripe_table::settle(stripe_group& group) {
   for (int turn = 0; turn < 2 && group.in_flight[group.phase ^ 1] == 0; ++turn) {
     const bool is_awaited = group.leaving.present || !group.is_spare_settled();
     if (group.dying.empty() && group.dying_before.empty() && !is_awaited) break;
-    free_rows_ += group.dying_before.size();
-    group.free |= group.dying_before;
+    set_free(group, group.free | group.dying_before);
     group.dying_before = group.dying;
     group.dying = {};
     group.phase ^= 1;
     ++group.turns;
   }
   has_emptied_ |= group.is_empty();
-}
-
-std::uint64_t stripe_table::sparsest_group() const {
-  std::uint64_t best = no_group;
-  for (std::uint64_t number = 0; number < groups_end_; ++number) {
-    const stripe_group& seen = groups_[number];
-    if (!seen.placed || seen.sealed.empty() || number == filled_group_) continue;
-    if (best == no_group || seen.live_pages < groups_[best].live_pages) best = number;
-  }
-  return best;
 }
 
 bool stripe_table::begin_leaving(stripe_group& group, std::size_t index) {
@@ -447,6 +474,16 @@ void stripe_table::validate() const {
     FAR_CHECK(live_here == checked.live_pages, "pages of a group are counted");
     live += live_here;
   }
+  std::uint64_t listed_rows = 0;
+  for (std::size_t listed = 1; listed < free_classes; ++listed) {
+    for (std::uint32_t link = with_free_rows_[listed]; link != 0; link = groups_[link - 1].next) {
+      const std::size_t free = groups_[link - 1].free.size();
+      FAR_CHECK(static_cast<std::size_t>(std::bit_width(free)) == listed, "a group is in the list of its like");
+      listed_rows += free;
+    }
+  }
+  FAR_CHECK(listed_rows == free_rows_, "groups with free rows are in lists");
+  FAR_CHECK(next_group_ == groups_end_ || !groups_[next_group_].placed, "the next group is not placed");
   FAR_CHECK(free_rows == free_rows_, "free rows are counted");
   FAR_CHECK(live == live_pages_, "pages are counted");
   FAR_CHECK(placed == placed_groups_, "groups are counted");

@@ -31,6 +31,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -67,6 +68,11 @@ struct stripe_group {
   std::uint32_t turns = 0;
   std::array<std::uint32_t, 2> in_flight{};
   std::uint32_t live_pages = 0;
+  // Its neighbours in the list of groups with about as many free rows: 1 + number.
+  std::uint32_t next = 0;
+  std::uint32_t before = 0;
+  slot_set passed_over;  // by the compactor, in this round of it
+  std::uint32_t passed_over_in = 0;
   slot_set free;
   slot_set sealed;
   slot_set dying;  // since the last turn
@@ -101,8 +107,9 @@ struct located {
 
 // Which members a reader may use.
 struct read_limits {
-  std::uint64_t shunned = 0;  // a bit for each member that has failed this read, or returned wrong bytes
-  bool any_state = false;     // in the child of a fork: nobody there learns that a member came back
+  std::uint64_t shunned = 0;          // a bit for each member that has failed this read, or returned wrong bytes
+  std::uint64_t shunned_choices = 0;  // a bit for each choice of others that wrong bytes were computed from
+  bool any_state = false;             // in the child of a fork: nobody there learns that a member came back
 };
 
 // The next pages of a read, all in the same group and column, in adjacent rows.
@@ -122,6 +129,8 @@ struct read_plan {
   std::uint32_t row = 0;
   std::uint32_t pages = 0;
   std::uint8_t place = 0;
+  std::uint8_t choice =
+      0;  // of sources, if decoded: of the other places, the one that many before the last is left out
   std::array<source, most_data> sources{};
 
   [[nodiscard]] bool is_served() const { return how == outcome::direct || how == outcome::decoded; }
@@ -167,10 +176,12 @@ class stripe_table {
 
   // Whether a group has become empty since the last call.
   [[nodiscard]] bool take_emptied() FAR_REQUIRES(lock) { return std::exchange(has_emptied_, false); }
-  // For the compactor: the group with the fewest pages, other than the one that is being filled; and the one with the
-  // most garbage.
-  [[nodiscard]] std::uint64_t sparsest_group() const FAR_REQUIRES(lock);
-  [[nodiscard]] std::uint64_t most_wasteful_group() const FAR_REQUIRES(lock);
+  // For the compactor: sealed rows that it has not passed over in this round.
+  [[nodiscard]] slot_set movable_rows(std::uint64_t number) const FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t pages_in(std::uint64_t number, const slot_set& rows) const FAR_REQUIRES(lock);
+  void pass_over(std::uint64_t number, const slot_set& rows) FAR_REQUIRES(lock);
+  void end_round() FAR_REQUIRES(lock) { ++round_; }
+  [[nodiscard]] bool is_being_filled(std::uint64_t number) const FAR_REQUIRES(lock) { return number == filled_group_; }
 
   [[nodiscard]] page_place place_of(slot_id slot) const FAR_REQUIRES(lock) { return place_of_[slot]; }
   [[nodiscard]] located locate(page_place place) const;
@@ -184,7 +195,7 @@ class stripe_table {
   }
 
   // The lowest group that is not placed.
-  [[nodiscard]] std::uint64_t next_group() const FAR_REQUIRES(lock);
+  [[nodiscard]] std::uint64_t next_group() const FAR_REQUIRES(lock) { return next_group_; }
   // Places that group; of these holders, those of places. Requires: there is one.
   std::uint64_t place_group(const std::array<holder, most_places>& holders) FAR_REQUIRES(lock);
   // Requires: is_empty(), and nothing is leaving.
@@ -229,9 +240,12 @@ class stripe_table {
   void validate() const FAR_REQUIRES(lock);
 
  private:
-  // `data` pages of a row from which the page of plan->place is computed; false: fewer can be read.
+  // `data` pages of a row from which the page of plan->place is computed, by the first choice that is not shunned and
+  // can be read; false: there is none.
   [[nodiscard]] bool find_sources(std::span<const member* const> members, std::size_t row, const read_limits& limits,
                                   read_plan* plan) const FAR_REQUIRES(lock);
+  [[nodiscard]] bool find_choice(std::span<const member* const> members, std::size_t row, const read_limits& limits,
+                                 read_plan* plan) const FAR_REQUIRES(lock);
   [[nodiscard]] bool is_usable(std::span<const member* const> members, const holder& held, std::size_t row,
                                const read_limits& limits) const;
   [[nodiscard]] read_plan::outcome trouble(std::span<const member* const> members, const located& where,
@@ -239,6 +253,7 @@ class stripe_table {
   [[nodiscard]] std::size_t writable_places(std::span<const member* const> members, const stripe_group& group) const;
   [[nodiscard]] std::uint64_t emptiest_group(std::span<const member* const> members, std::uint64_t except) const
       FAR_REQUIRES(lock);
+  void set_free(stripe_group& group, const slot_set& rows) FAR_REQUIRES(lock);
   void disown(page_place place) FAR_REQUIRES(lock);
   [[nodiscard]] bool holds_pages(std::uint64_t group, std::size_t row) const FAR_REQUIRES(lock);
   [[nodiscard]] bool same_sources(std::span<const member* const> members, const read_plan& plan, std::size_t row,
@@ -252,6 +267,11 @@ class stripe_table {
   std::uint32_t* const owners_ FAR_POINTEE_GUARDED_BY(lock);  // by place: 1 + the slot
   std::uint8_t* const filled_ FAR_POINTEE_GUARDED_BY(lock);   // by row: a bit for each column
   std::uint64_t groups_end_ FAR_GUARDED_BY(lock) = 0;
+  std::uint64_t next_group_ FAR_GUARDED_BY(lock) = 0;
+  // Groups with free rows, in lists by how many: class c has at least 2^(c - 1). 1 + the number of the first one.
+  static constexpr std::size_t free_classes = std::bit_width(group_slots) + 1;
+  std::array<std::uint32_t, free_classes> with_free_rows_ FAR_GUARDED_BY(lock){};
+  std::uint32_t round_ FAR_GUARDED_BY(lock) = 1;
   std::uint64_t free_rows_ FAR_GUARDED_BY(lock) = 0;
   std::uint64_t live_pages_ FAR_GUARDED_BY(lock) = 0;
   std::uint64_t placed_groups_ FAR_GUARDED_BY(lock) = 0;

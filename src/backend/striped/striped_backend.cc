@@ -35,9 +35,8 @@ std::uint64_t usable_pages(std::uint64_t groups, std::uint64_t group_pages) {
 result<std::unique_ptr<striped_backend>> striped_backend::create(std::vector<std::unique_ptr<backend>> members,
                                                                  const striped_options& chosen) {
   const parity_shape shape = chosen.shape;
-  const std::string text = std::to_string(shape.data) + "+" + std::to_string(shape.parity);
   if (members.size() < shape.places() || members.size() > most_striped_members) {
-    return error{"parity=" + text + " takes between " + std::to_string(shape.places()) + " and " +
+    return error{"parity=" + text_of(shape) + " takes between " + std::to_string(shape.places()) + " and " +
                      std::to_string(most_striped_members) + " servers, not " + std::to_string(members.size()),
                  EINVAL};
   }
@@ -63,8 +62,7 @@ result<std::unique_ptr<striped_backend>> striped_backend::create(std::vector<std
         "far tier: " + twin->name() + " and " + all.at(i).name() + " are one and the same server; name it once",
         EINVAL};
   }
-  if (result<void> ready = all.join(created->prober_); !ready) return ready.error();
-  if (result<void> ready = all.join(created->mender_.queues()); !ready) return ready.error();
+  if (result<void> ready = all.join(created->mender_); !ready) return ready.error();
   if (result<void> ready = created->compactor_.open(); !ready) return ready.error();
   return created;
 }
@@ -79,8 +77,7 @@ striped_backend::striped_backend(std::vector<std::unique_ptr<member>> members, c
               {.lost_after_ns = chosen.lost_after_ns, .patience_ns = chosen.patience_ns}, time,
               static_cast<row_supply&>(*this)),
       slots_(most_slots),
-      prober_(shared_, chosen.probe_interval_ns),
-      mender_(shared_, static_cast<extent_supply&>(*this)),
+      mender_(shared_, static_cast<extent_supply&>(*this), chosen.probe_interval_ns),
       compactor_(shared_) {
   const lock_guard guard(tending_);
   update_capacity();
@@ -199,8 +196,10 @@ bool striped_backend::can_spare(std::uint64_t extents) const {
   for (const member* keeper : shared_.members.view()) {
     const member_state state = keeper->state();
     const std::uint64_t used = keeper->extents.load();
-    if (state == member_state::serving || state == member_state::suspect) held += used;
-    if (state != member_state::serving || !keeper->store().lends()) continue;
+    // What is on a leaving member is wanted elsewhere.
+    const bool stays = (state == member_state::serving || state == member_state::suspect) && !keeper->is_leaving();
+    if (stays) held += used;
+    if (!keeper->takes_copies()) continue;
     const std::uint64_t total = std::min(room_of(*keeper), largest_capacity_slots);
     const std::uint64_t left = total - std::min(total, used);
     ++lenders;
@@ -224,7 +223,7 @@ int striped_backend::place_group() {
 // If fewer members serve and lend than a row has places, the last ones stay empty; the mender fills them later.
 int striped_backend::place_group_locked() {
   std::size_t lenders = 0;
-  for (const member* keeper : shared_.members.view()) lenders += keeper->serves() && keeper->store().lends();
+  for (const member* keeper : shared_.members.view()) lenders += keeper->takes_copies();
   const std::size_t wanted = std::min(lenders, shape().places());
   if (wanted < shape().data) return EAGAIN;
   if (!can_spare(shape().places())) return ENOSPC;
@@ -240,7 +239,7 @@ int striped_backend::place_group_locked() {
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (count == wanted) break;
-    if (!shared_.members.at(index).serves() || !shared_.members.at(index).store().lends()) continue;
+    if (!shared_.members.at(index).takes_copies()) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -279,7 +278,7 @@ int striped_backend::take_spare(std::uint64_t number, holder* taken, std::size_t
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (better && index == than) break;
-    if (holds[index] || !shared_.members.at(index).serves() || !shared_.members.at(index).store().lends()) continue;
+    if (holds[index] || !shared_.members.at(index).takes_copies()) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -298,9 +297,25 @@ result<void> striped_backend::add_server(std::string_view server) {
 }
 
 result<std::uint64_t> striped_backend::remove_server(std::string_view server) {
-  return error{"far tier '" + describe() + "' has parity, and gives up no servers by this command; stop " +
-                   std::string(server) + " with a long --drain, and its pages move to a spare server",
-               ENOTSUP};
+  if (shared_.members.detached()) return backend::remove_server(server);
+  std::uint64_t needed_groups = 0;
+  {
+    const lock_guard guard(shared_.table.lock);
+    needed_groups = shared_.table.placed_groups();
+  }
+  // The compactor needs room in those that are left.
+  while (usable_pages(needed_groups, group_slots * shape().data) < used_slots_.load()) ++needed_groups;
+  const result<std::uint64_t> left = shared_.members.remove(server, needed_groups);
+  if (!left) return left.error();
+  return left.value() * group_slots * page_bytes;
+}
+
+// Nothing is placed on it any more after the look under the lock.
+bool striped_backend::let_go(std::size_t index) {
+  const lock_guard guard(placement_lock_);
+  if (shared_.members.at(index).extents.load() > 0) return false;
+  shared_.members.at(index).be_gone();
+  return true;
 }
 
 result<void> striped_backend::add_member(std::unique_ptr<backend> store, std::string name) {
@@ -318,7 +333,7 @@ result<void> striped_backend::add_member(std::unique_ptr<backend> store, std::st
 
 // Only if the right bytes can still be had: places may have moved meanwhile.
 void striped_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
-  if (shared_.members.detached() || wrong == right || wrong == decoded_source) return;
+  if (shared_.members.detached() || wrong == right || wrong >= first_decoded_source) return;
   std::size_t other = 0;
   {
     const lock_guard guard(shared_.table.lock);
@@ -347,7 +362,8 @@ void striped_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8
 // One that does not answer could only be waited for, and each for its second.
 void striped_backend::prepare_exit() {
   for (std::size_t i = 0; i < shared_.members.member_count(); ++i) {
-    if (shared_.members.at(i).store().answers()) shared_.members.at(i).store().prepare_exit();
+    const member& told = shared_.members.at(i);
+    if (!told.is_gone() && told.store().answers()) told.store().prepare_exit();
   }
 }
 
@@ -370,7 +386,6 @@ std::uint64_t striped_backend::tend() {
   std::uint64_t next_ns = no_tending;
   for (const member* member : shared_.members.view()) next_ns = std::min(next_ns, member->store().tend());
   if (shared_.members.time.now_ns() >= next_capacity_ns_) update_capacity();
-  next_ns = std::min(next_ns, prober_.step());
   next_ns = std::min(next_ns, compactor_.step());
   return std::min(next_ns, mender_.step());
 }
@@ -378,16 +393,14 @@ std::uint64_t striped_backend::tend() {
 void striped_backend::update_capacity() {
   next_capacity_ns_ = shared_.members.time.now_ns() + capacity_interval_ns;
   std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
-  bool is_draining = false;
   for (const member* keeper : shared_.members.view()) {
-    is_draining |= keeper->serves() && !keeper->store().lends() && keeper->extents.load() > 0;
-    if (keeper->state() != member_state::lost && keeper->store().lends()) room.push_back(room_of(*keeper));
+    if (keeper->state() != member_state::lost && !keeper->is_leaving()) room.push_back(room_of(*keeper));
   }
   std::uint64_t groups = 0;
   if (room.size() >= shape().data) groups = placeable_groups(room, std::min(shape().places(), room.size()));
   total_slots_.store(std::min(capacity_limit_, usable_pages(groups, group_slots * shape().data)));
   const lock_guard guard(shared_.table.lock);
-  if (shared_.table.take_emptied() || is_draining) shared_.members.call_for_attention();
+  if (shared_.table.take_emptied()) shared_.members.call_for_attention();
 }
 
 void striped_backend::after_fork_in_child() {
@@ -407,6 +420,7 @@ capacity striped_backend::report() const {
 speed striped_backend::expected_speed() const {
   speed sum;
   for (const member* member : shared_.members.view()) {
+    if (member->is_gone()) continue;
     const speed one = member->store().expected_speed();
     sum.latency_ns = std::max(sum.latency_ns, one.latency_ns);
     sum.bytes_per_second += one.bytes_per_second;
@@ -415,11 +429,13 @@ speed striped_backend::expected_speed() const {
 }
 
 std::string striped_backend::describe() const {
-  std::string text = "parity " + std::to_string(shape().data) + "+" + std::to_string(shape().parity) + " on ";
+  std::string text = "parity " + text_of(shape()) + " on ";
   const char* separator = "";
   for (const member* member : shared_.members.view()) {
+    if (member->is_gone()) continue;
     text += separator + member->name();
     if (!member->serves()) text += std::string(" (") + name_of(member->state()) + ")";
+    if (member->is_leaving()) text += " (leaving)";
     separator = ", ";
   }
   return text;
@@ -438,7 +454,7 @@ striped_backend::counts striped_backend::counted() const {
 bool striped_backend::is_whole() const {
   if (shared_.members.is_spreading()) return false;
   for (const member* keeper : shared_.members.view()) {
-    if (!keeper->serves()) return false;
+    if (!keeper->is_gone() && !keeper->serves()) return false;
   }
   const lock_guard guard(shared_.table.lock);
   for (std::uint64_t number = 0; number < shared_.table.groups_end(); ++number) {

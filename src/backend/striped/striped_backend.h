@@ -3,8 +3,8 @@
 // - Pages of a batch of writes are put together to rows of `data` pages and their parity pages, on different members
 //   (striped_channel.h, stripe_table.h). Any `data` pages of a row give the others, so `parity` members may fail.
 // - A read takes the page itself, from one member; if that does not answer, the page is computed from others.
-// - tend() probes members that do not answer (prober.h), computes on other members what lost ones held (mender.h), and
-//   moves pages together when too many of their rows' pages are garbage (compactor.h).
+// - tend() probes members that do not answer, computes on other members what lost ones held (mender.h), and moves pages
+//   together when too many of their rows' pages are garbage (compactor.h).
 //
 // The memory of the members is (data + parity) / data times that of the pages, and up to 25% and two groups more while
 // pages are freed and written (compactor.h).
@@ -27,7 +27,6 @@
 #include "backend/slot_allocator.h"
 #include "backend/striped/compactor.h"
 #include "backend/striped/mender.h"
-#include "backend/striped/prober.h"
 #include "backend/striped/stripes.h"
 #include "base/spin_lock.h"
 
@@ -97,6 +96,7 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] int take_spare(std::uint64_t number, holder* taken, std::size_t than, bool better) override;
   void free_extent(std::size_t member, slot_id first, bool held_pages) override;
   [[nodiscard]] member_order order_of(std::uint64_t number) const override;
+  [[nodiscard]] bool let_go(std::size_t index) override;
 
   [[nodiscard]] int take_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
@@ -115,7 +115,6 @@ class striped_backend final : public backend, private row_supply, private extent
   const std::function<result<named_backend>(std::string_view)> connect_;
   mutable stripes shared_;
   slot_allocator slots_;
-  prober prober_;
   mender mender_;
   compactor compactor_;
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/striped/member_queues.h"
+#include "backend/replicated/member_queues.h"
 #include "backend/striped/stripes.h"
 
 namespace far::backend {
@@ -125,7 +125,7 @@ class striped_channel final : public channel {
 
   void gather();
   [[nodiscard]] bool gather_from(std::uint32_t request);
-  [[nodiscard]] bool start_rewrite(std::uint32_t request, std::uint32_t length);
+  void start_rewrite(const rewrite& wanted);
   void try_rewrite(std::uint32_t index);
   void end_rewrite(std::uint32_t index);
   [[nodiscard]] bool write_strip();
@@ -167,7 +167,7 @@ class striped_channel final : public channel {
   std::size_t in_flight_ = 0;
   std::size_t waiting_ = 0;  // parts that are parked or need a lane, and rewrites that wait for another's
   std::uint64_t next_retry_ns_ = 0;
-  std::uint64_t starved_since_ns_ = 0;
+  std::uint64_t starved_since_ns_ = 0;  // there are no rows for what is to be written; 0: there were, or nothing is
   std::uint64_t except_ = stripe_table::no_group;
   bool is_compactor_ = false;
 };

@@ -62,6 +62,9 @@ void striped_channel::attempt(std::uint32_t index) {
   const layer& members = shared_.members;
   const bool of_request = part.request != none;
   const std::uint64_t avoid = of_request ? requests_[part.request].avoid : 0;
+  std::uint64_t shunned_choices = avoid >> (first_decoded_source - 1);
+  // Where nobody waits for the bytes, one choice is enough: with all of them, each page would be read many times.
+  if (shunned_choices != 0 && of_request && !requests_[part.request].is_needed) shunned_choices = ~std::uint64_t{0};
   for (std::size_t i = 0; members.detached() && i < members.member_count(); ++i) {
     if (!members.still_valid(i)) shared_.members.note_error(i, ESTALE);
   }
@@ -71,14 +74,14 @@ void striped_channel::attempt(std::uint32_t index) {
     const std::size_t decoded_at_once = of_request && requests_[part.request].reduce != nullptr ? 1 : rows_together;
     {
       const lock_guard guard(shared_.table.lock);
-      read_limits limits{.shunned = part.failed | avoid, .any_state = members.detached()};
+      read_limits limits{
+          .shunned = part.failed | avoid, .shunned_choices = shunned_choices, .any_state = members.detached()};
       part.plan = shared_.table.plan_read(members.view(), slot, pages, decoded_at_once, limits);
-      const bool is_avoided = part.plan.how == read_plan::outcome::decoded && (avoid & bit(decoded_source - 1)) != 0;
-      const bool is_useless = part.plan.how != read_plan::outcome::zeros && (is_avoided || !part.plan.is_served());
+      const bool is_useless = part.plan.how != read_plan::outcome::zeros && !part.plan.is_served();
       if (avoid != 0 && part.failed == 0 && is_useless) {
         // The same bytes once more: they may have been damaged on the way.
-        if (part.plan.is_served()) shared_.table.end(part.plan.group, part.plan.phase);
         limits.shunned = 0;
+        limits.shunned_choices = 0;
         part.plan = shared_.table.plan_read(members.view(), slot, pages, decoded_at_once, limits);
       }
     }
@@ -196,7 +199,7 @@ void striped_channel::end_attempt(std::uint32_t index) {
   if (part.request != none) {
     taken_request& whole = requests_[part.request];
     const std::uint8_t source = part.plan.how == read_plan::outcome::decoded
-                                    ? decoded_source
+                                    ? static_cast<std::uint8_t>(first_decoded_source + part.plan.choice)
                                     : static_cast<std::uint8_t>(part.plan.sources[0].member + 1);
     whole.is_mixed |= whole.source != 0 && whole.source != source;
     whole.source = source;

@@ -30,7 +30,9 @@ void striped_channel::gather() {
     while (!unwritten_.empty() && gathered_.size() < shape().data * rows_together) {
       if (!gather_from(unwritten_.front())) break;
     }
-    if (gathered_.empty() || !write_strip()) return;
+    if (!gathered_.empty() && write_strip()) continue;
+    if (gathered_.empty() && unwritten_.empty()) starved_since_ns_ = 0;
+    return;
   }
 }
 
@@ -39,32 +41,33 @@ bool striped_channel::gather_from(std::uint32_t index) {
   taken_request& whole = requests_[index];
   while (whole.next_byte < whole.end_byte && gathered_.size() < shape().data * rows_together) {
     const std::uint64_t length = std::min(whole.end_byte - whole.next_byte, page_bytes - whole.next_byte % page_bytes);
-    if (length < page_bytes) {
-      if (!start_rewrite(index, static_cast<std::uint32_t>(length))) return false;
-    } else {
-      ++whole.parts;
-      gathered_.push_back({.request = index, .slot = whole.next_byte / page_bytes, .bytes = whole.buffer});
-    }
+    const slot_id slot = whole.next_byte / page_bytes;
+    const auto offset = static_cast<std::uint32_t>(whole.next_byte % page_bytes);
+    const std::byte* const bytes = whole.buffer;
+    if (length < page_bytes && free_rewrites_.empty()) return false;
+    ++whole.parts;
     whole.next_byte += length;
     whole.buffer += length;
+    if (length < page_bytes) {
+      // It may end at once, and the request with it.
+      start_rewrite({.request = index,
+                     .slot = slot,
+                     .offset = offset,
+                     .length = static_cast<std::uint32_t>(length),
+                     .bytes = bytes});
+    } else {
+      gathered_.push_back({.request = index, .slot = slot, .bytes = bytes});
+    }
   }
   if (whole.next_byte == whole.end_byte) unwritten_.erase(unwritten_.begin());
   return true;
 }
 
-bool striped_channel::start_rewrite(std::uint32_t index, std::uint32_t length) {
-  if (free_rewrites_.empty()) return false;
-  taken_request& whole = requests_[index];
+void striped_channel::start_rewrite(const rewrite& wanted) {
   const std::uint32_t begun = free_rewrites_.back();
   free_rewrites_.pop_back();
-  rewrites_[begun] = {.request = index,
-                      .slot = whole.next_byte / page_bytes,
-                      .offset = static_cast<std::uint32_t>(whole.next_byte % page_bytes),
-                      .length = length,
-                      .bytes = whole.buffer};
-  ++whole.parts;
+  rewrites_[begun] = wanted;
   try_rewrite(begun);
-  return true;
 }
 
 // Reads the old page, unless another rewrite of it is under way, in this channel or another.
@@ -146,8 +149,8 @@ bool striped_channel::write_strip() {
   return true;
 }
 
+// Those that come after them do not wait for as long once more.
 void striped_channel::fail_gathered() {
-  starved_since_ns_ = 0;
   local_vector<page_to_write> failed;
   failed.swap(gathered_);
   for (const page_to_write& page : failed) end_page(page, EIO);

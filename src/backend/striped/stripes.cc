@@ -7,11 +7,6 @@
 #include "base/units.h"
 
 namespace far::backend {
-namespace {
-
-constexpr std::uint64_t report_interval_ns = 1'000'000'000;
-
-}  // namespace
 
 void stripes::name_absent_holders(std::uint64_t group, std::span<char> into) {
   std::size_t length = 0;
@@ -27,10 +22,7 @@ void stripes::name_absent_holders(std::uint64_t group, std::span<char> into) {
 }
 
 void stripes::report_unreadable(std::uint64_t group) {
-  std::uint64_t before_ns = reported_at_ns_.load();
-  const std::uint64_t now_ns = members.time.now_ns();
-  if (before_ns != 0 && now_ns - before_ns < report_interval_ns) return;
-  if (!reported_at_ns_.compare_exchange_strong(before_ns, now_ns)) return;
+  if (!members.may_report_unreadable()) return;
   std::array<char, 512> names{};
   name_absent_holders(group, names);
   log_line(log_level::error,
@@ -40,7 +32,7 @@ void stripes::report_unreadable(std::uint64_t group) {
 }
 
 void stripes::report_waiting(std::uint64_t group) {
-  if (members.detached() || is_waiting_reported_.exchange(true)) return;
+  if (!members.may_report_waiting()) return;
   std::array<char, 512> names{};
   name_absent_holders(group, names);
   log_line(log_level::warning,

@@ -19,10 +19,10 @@ namespace far::backend {
 // As many rows are written, read or moved together: with 4 data pages in a row, 256 KiB.
 inline constexpr std::size_t rows_together = 16;
 
-// Stands in completion::source for a page that was computed from others. There is one member less than there are
-// sources, so it is nobody's.
-inline constexpr std::uint8_t decoded_source = 64;
-inline constexpr std::size_t most_striped_members = maximum_members - 1;
+// Stand in completion::source for a page that was computed from others: the first one plus the number of the choice of
+// these (stripe_table.h). There are so many members less than sources.
+inline constexpr std::uint8_t first_decoded_source = maximum_members + 1 - most_choices;
+inline constexpr std::size_t most_striped_members = maximum_members - most_choices;
 
 class row_supply {
  public:
@@ -34,7 +34,9 @@ class row_supply {
 struct stripes {
   stripes(std::vector<std::unique_ptr<member>> all, parity_shape shape, std::uint64_t most_slots,
           layer::waiting_times waits, const platform::clock& time, row_supply& supplied)
-      : members(std::move(all), {.copies = shape.parity + 1}, 1, waits, time),
+      : members(std::move(all),
+                {.copies = shape.places(), .least = 1, .parity = "parity=" + text_of(shape), .data = shape.data}, 1,
+                waits, time),
         table(shape, most_slots),
         code(shape),
         rows(supplied) {}
@@ -57,13 +59,9 @@ struct stripes {
   // A page cannot be read, and never will be (at most once a second), or perhaps later (once until a member is back).
   void report_unreadable(std::uint64_t group);
   void report_waiting(std::uint64_t group);
-  void note_return() { is_waiting_reported_.store(false); }
 
  private:
   void name_absent_holders(std::uint64_t group, std::span<char> into);
-
-  std::atomic<std::uint64_t> reported_at_ns_{0};
-  std::atomic<bool> is_waiting_reported_{false};
 };
 
 }  // namespace far::backend

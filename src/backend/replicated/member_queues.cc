@@ -1,4 +1,4 @@
-#include "backend/striped/member_queues.h"
+#include "backend/replicated/member_queues.h"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -62,6 +62,12 @@ void member_queues::has_joined() {
     if (*descriptor >= 0) close(*descriptor);
     *descriptor = -1;
   }
+}
+
+std::size_t member_queues::in_flight() {
+  std::size_t sum = 0;
+  for (const queue& member : all()) sum += member.transfers->in_flight();
+  return sum;
 }
 
 void member_queues::flush() {

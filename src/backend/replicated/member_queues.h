@@ -31,6 +31,9 @@ class member_queues final : public queue_holder {
   void abandon();
 
   void push(std::size_t member, const request& transfer) { queues_[member].unsent.push_back(transfer); }
+  [[nodiscard]] std::size_t count() const { return count_.load(std::memory_order_acquire); }
+  // Of what was submitted and has not been taken.
+  [[nodiscard]] std::size_t in_flight();
   // Submits what was pushed, as much as fits.
   void flush();
   // Takes up to `most` completions of one member; returns how many there were.
@@ -53,7 +56,7 @@ class member_queues final : public queue_holder {
     std::unique_ptr<channel> transfers;
     std::vector<request, platform::local_allocator<request>> unsent;
   };
-  [[nodiscard]] std::span<queue> all() { return {queues_.data(), count_.load(std::memory_order_acquire)}; }
+  [[nodiscard]] std::span<queue> all() { return {queues_.data(), count()}; }
 
   const std::size_t depth_;
   std::array<queue, maximum_members> queues_;

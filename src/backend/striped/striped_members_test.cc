@@ -1,0 +1,180 @@
+// Members of a striped far tier that come and go.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/support/striped_tier.h"
+
+namespace far::backend {
+namespace {
+
+// Nothing in it needs a spare, and the next pages that are written would have no parity for good.
+TEST_F(striped, an_empty_group_that_lacks_a_place_is_given_up) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  take_down(1);
+  members_[1]->forget();
+  tend(100 * ms);
+  for (slot_id slot = first; slot < first + 64; ++slot) free(slot);
+  tend(500 * ms);
+  members_[1]->error_code = 0;
+  tend_until_whole();
+  static_cast<void>(write_new(64));
+  tend_until_whole();
+  take_down(2);
+  expect_all();
+}
+
+// With as many servers as there are, not more are there to come. Then it is as good as another one.
+TEST_F(striped, an_empty_group_that_lacks_a_place_is_used_while_a_member_is_away) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  take_down_for_good(1);
+  members_[1]->forget();
+  tend(100 * ms);
+  for (slot_id slot = first; slot < first + 64; ++slot) free(slot);
+  tend(500 * ms);
+  EXPECT_EQ(tested_->counted().mended.removed_groups, 0u);
+  static_cast<void>(write_new(64));
+  expect_all();
+  members_[1]->error_code = 0;
+  tend_until_whole();
+  take_down(2);
+  expect_all();
+}
+
+// All of its extents, and new groups beside them, find room on the others: 18 for 6 groups, of which 5 are full.
+TEST_F(striped, a_member_is_removed_only_if_the_others_have_room) {
+  open(4, {2, 1}, 6 * group_slots);
+  while (model_.size() + 64 <= 5 * group_slots * 2) static_cast<void>(write_new(64));
+  EXPECT_EQ(tested_->remove_server("m0").error().message,
+            "server m0 cannot be removed: the others have room for 24.0 MiB, and 28.0 MiB are stored; add a server "
+            "first (farheap add-server PID HOST:PORT), or give those more memory");
+  for (int i = 0; i < 16; ++i) {
+    for (slot_id slot = model_.begin()->first, end = slot + 64; slot < end; ++slot) free(slot);
+  }
+  tend(200 * ms);
+  ASSERT_TRUE(tested_->remove_server("m0").ok());
+  while (true) {
+    const result<slot_id> more = tested_->allocate(64);
+    if (!more.ok()) break;
+    ASSERT_EQ(write(more.value(), 64), 0);
+  }
+  for (int i = 0; i < 1000 && members_[0]->used() > 0; ++i) tend(ms);
+  EXPECT_EQ(members_[0]->used(), 0u);
+  expect_all();
+}
+
+TEST_F(striped, a_removed_member_is_emptied_under_writes_and_gone) {
+  open(4, {2, 1});
+  for (int i = 0; i < 40; ++i) static_cast<void>(write_new(64));
+  ASSERT_GT(members_[1]->used(), 0u);
+  result<std::uint64_t> left = tested_->remove_server("m1");
+  for (int i = 0; i < 1000 && left.ok() && left.value() > 0; ++i) {
+    if (i % 100 == 0) static_cast<void>(write_new(64));
+    tend(ms);
+    left = tested_->remove_server("m1");
+  }
+  ASSERT_TRUE(left.ok());
+  EXPECT_EQ(left.value(), 0u);
+  EXPECT_EQ(members_[1]->used(), 0u);
+  EXPECT_EQ(members_[1]->retirements, 1u);
+  EXPECT_EQ(tested_->describe(), "parity 2+1 on m0, m2, m3");
+  tend_until_whole();
+  members_[1]->error_code = ETIMEDOUT;
+  take_down(2);
+  expect_all();
+  members_[2]->error_code = 0;
+  tend_until_whole();
+  // Another one of its name.
+  EXPECT_FALSE(tested_->remove_server("m2").ok());
+  auto again = std::make_unique<controlled>("m1", 4096);
+  members_.push_back(again.get());
+  ASSERT_TRUE(tested_->add_member(std::move(again), "m1").ok());
+  tend_until_whole();
+  EXPECT_GT(members_[4]->used(), 0u);
+  take_down(0);
+  expect_all();
+}
+
+// The server of a tier that starts was away, and gets its share when it comes.
+TEST_F(striped, extents_move_to_a_member_that_comes_late) {
+  std::vector<std::unique_ptr<backend>> owned;
+  for (int i = 0; i < 4; ++i) owned.push_back(make_member(16 * group_slots));
+  members_[2]->error_code = ECONNREFUSED;
+  open(std::move(owned), {2, 1});
+  while (model_.size() < 8 * group_slots * 2) static_cast<void>(write_new(64));
+  EXPECT_EQ(members_[2]->used(), 0u);
+  members_[2]->error_code = 0;
+  tend_until_whole();
+  tend(100 * ms);
+  tend_until_whole();
+  EXPECT_GT(members_[2]->used(), 2 * group_slots);
+  take_down(0);
+  expect_all();
+}
+
+TEST_F(striped, a_draining_member_is_emptied_and_may_then_stop) {
+  open(4, {2, 1});
+  for (int i = 0; i < 40; ++i) static_cast<void>(write_new(64));
+  members_[1]->is_draining = true;
+  for (int i = 0; i < 100 && members_[1]->used() > 0; ++i) tend(100 * ms);
+  EXPECT_EQ(members_[1]->used(), 0u);
+  members_[1]->error_code = ETIMEDOUT;
+  tend(100 * ms);
+  take_down(2);
+  expect_all();
+}
+
+TEST_F(striped, groups_move_to_a_member_that_is_added) {
+  open(3, {2, 1}, 16 * group_slots);
+  while (model_.size() < 12 * group_slots * 2) static_cast<void>(write_new(64));
+  ASSERT_TRUE(add(16 * group_slots).ok());
+  tend_until_whole();
+  EXPECT_GT(members_[3]->used(), 3 * group_slots);
+  EXPECT_GT(tested_->counted().mended.moved_extents, 0u);
+  take_down(0);
+  expect_all();
+}
+
+// Any member may fail at any moment of a move.
+TEST_F(striped, rows_keep_their_parity_while_extents_move) {
+  open(3, {2, 1}, 16 * group_slots);
+  while (model_.size() < 8 * group_slots * 2) static_cast<void>(write_new(64));
+  ASSERT_TRUE(add(16 * group_slots).ok());
+  for (int i = 0; i < 60'000 && !tested_->is_whole(); ++i) {
+    tend(ms);
+    const stripe_table& table = tested_->books().table;
+    const lock_guard guard(table.lock);
+    for (std::uint64_t number = 0; number < table.groups_end(); ++number) {
+      const stripe_group& seen = table.group_at(number);
+      for (std::size_t place = 0; place < 3; ++place) {
+        ASSERT_TRUE(!seen.placed || (seen.holders[place].present && seen.stale(place).empty())) << "group " << number;
+      }
+    }
+  }
+  ASSERT_TRUE(tested_->is_whole());
+  EXPECT_GT(tested_->counted().mended.moved_extents, 0u);
+}
+
+TEST_F(striped, a_spare_on_a_lost_member_is_not_in_the_way_of_another) {
+  open(5, {2, 1});
+  for (int i = 0; i < 30; ++i) static_cast<void>(write_new(64));
+  members_[0]->error_code = ETIMEDOUT;
+  std::size_t second = maximum_members;
+  for (int i = 0; i < 5000 && second == maximum_members; ++i) {
+    tend(ms);
+    second = incomplete_spare();
+  }
+  ASSERT_LT(second, members_.size());
+  take_down_for_good(second);
+  tend(10'000 * ms);
+  take_down(second == 1 ? 2 : 1);
+  expect_all();
+}
+
+}  // namespace
+}  // namespace far::backend
