@@ -321,6 +321,40 @@ TEST(shm_hostile, who_does_not_read_replies_waits_alone) {
   for (std::uint64_t answered = 0; answered < sent; ++answered) ASSERT_TRUE(client.reply().has_value()) << answered;
 }
 
+TEST(shm_hostile, whoever_asks_more_than_its_tenant_may_waits) {
+  shm_test_server server(32 * mib);
+  server.lent().set_limits({{"default", {.connections = 2, .requests = 100}}});
+  raw_client client(server);
+  const auto began = std::chrono::steady_clock::now();
+  for (unsigned i = 0; i < 40; ++i) client.send(request_of(ring_operation::ping));
+  for (unsigned i = 0; i < 40; ++i) ASSERT_TRUE(client.reply().has_value()) << i;
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::milliseconds(250));
+  raw_client second(server);
+  auto third = connection::start({.name = server.path(), .shown = {}});
+  ASSERT_TRUE(third.ok());
+  const result<void> outcome = third.value()->finish(30 * second_ns);
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_NE(outcome.error().message.find("too many connections"), std::string::npos) << outcome.error().message;
+}
+
+TEST(shm_hostile, whoever_guesses_tokens_has_to_wait) {
+  shm_test_server server(store_settings{.memory_bytes = 32 * mib, .quota_bytes = {}, .make_source = {}},
+                         "0123456789abcdef");
+  const auto guess = [&](const std::string& token) {
+    auto started = connection::start({.name = server.path(), .shown = {.token = token}});
+    FAR_CHECK(started.ok(), "the server listens");
+    const result<void> outcome = started.value()->finish(30 * second_ns);
+    return outcome.ok() ? "welcome" : outcome.error().message;
+  };
+  EXPECT_EQ(guess("0123456789abcdef"), "welcome");
+  std::string said;
+  for (std::uint64_t i = 0; i < 3 * failed_logins::burst && said.find("throttled") == said.npos; ++i) {
+    said = guess("another token, as long");
+  }
+  EXPECT_NE(said.find("throttled"), std::string::npos) << said;
+  EXPECT_NE(guess("0123456789abcdef").find("throttled"), std::string::npos);
+}
+
 TEST(shm_hostile, a_handshake_that_is_none_ends_and_a_silent_one_too) {
   shm_test_server server(shm_test_server::lending(16 * mib, 0), "", second_ns / 10);
   bystander innocent(server);

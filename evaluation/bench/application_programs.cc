@@ -52,7 +52,7 @@ std::vector<application> applications(bool quick) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   };
-  const std::vector<std::string> graph = {"--scale", quick ? "18" : "20", "--degree", "12"};
+  const std::vector<std::string> graph = {"--scale", quick ? "19" : "20", "--degree", "12"};
   const std::vector<std::string> server = {"--port", "0", "--memory", "8G", "--threads", "2"};
   const std::vector<std::string> site = {"--keys", number(2'000'000 / part), "--elements", number(24'576 / part)};
   return {

@@ -41,10 +41,10 @@ class shm_test_server {
 
   void stop() { service_.reset(); }
   void start() {
-    service_ =
-        require(shm_service::start({.name = path(),
-                                    .settings = {.lent = store_.get(), .tokens = &tokens_, .patience_ns = patience_ns_},
-                                    .spin_ns = spin_ns_}));
+    service_ = require(shm_service::start(
+        {.name = path(),
+         .settings = {.lent = store_.get(), .tokens = &tokens_, .failures = &failures_, .patience_ns = patience_ns_},
+         .spin_ns = spin_ns_}));
   }
   // A server that knows nothing of what was before, as after a crash.
   void restart_empty(std::uint64_t memory_bytes) {
@@ -72,6 +72,7 @@ class shm_test_server {
   const scratch_folder folder_;
   std::unique_ptr<store> store_;
   token_book tokens_;
+  failed_logins failures_;
   std::unique_ptr<shm_service> service_;
 };
 

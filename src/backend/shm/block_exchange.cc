@@ -48,7 +48,11 @@ block_exchange::block_exchange(std::string name, block_map& blocks, lease_table&
 void block_exchange::take_replies(connection& server) {
   wire::ring_reply reply;
   while (server.take(reply)) {
-    if (reply.cookie == static_cast<std::uint64_t>(ring_operation::allocate)) {
+    const bool is_grant = reply.cookie == static_cast<std::uint64_t>(ring_operation::allocate) && asked_.count > 0;
+    const bool is_return = reply.cookie == static_cast<std::uint64_t>(ring_operation::free) && returns_out_ > 0;
+    if (!is_grant && !is_return) return server.reject("answers what was not asked");
+    if (is_return) --returns_out_;
+    if (is_grant) {
       on_granted(reply);
     } else if (reply.status != static_cast<std::uint8_t>(wire::status::ok)) {
       log_line(log_level::warning,
@@ -157,6 +161,7 @@ bool block_exchange::give_back(connection& server, std::uint64_t block) {
   returned.count = 1;
   server.put(returned);
   server.flush();
+  ++returns_out_;
   return true;
 }
 
@@ -166,7 +171,7 @@ std::size_t block_exchange::take_granted(granted_ranges* into) {
 }
 
 void block_exchange::reset() {
-  asked_ = {};
+  forget_questions();
   granted_count_ = 0;
   refused_until_ns_ = 0;
 }

@@ -47,8 +47,11 @@ class block_exchange {
   // Removes and returns the granted ranges that are not populated yet. Ranges that did not fit are populated by use.
   [[nodiscard]] std::size_t take_granted(granted_ranges* into);
 
-  // The server is gone: forgets the outstanding request.
-  void forget_question() { asked_ = {}; }
+  // The server is gone: forgets the outstanding requests.
+  void forget_questions() {
+    asked_ = {};
+    returns_out_ = 0;
+  }
   // There is another server.
   void reset();
 
@@ -69,6 +72,7 @@ class block_exchange {
   block_map& blocks_;
   lease_table& leases_;
   asked_blocks asked_;
+  std::uint64_t returns_out_ = 0;  // blocks given back that the server has not answered yet
   std::uint64_t refused_until_ns_ = 0;
   std::uint64_t hungry_until_ns_ = 0;  // an allocation found nothing, so free slots are needed
   std::uint64_t give_back_from_ = 0;   // where the search for free blocks goes on, downwards

@@ -1,9 +1,11 @@
 #include "backend/shm/block_map.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +27,9 @@ std::uint64_t blocks_of(int memory) {
   struct stat about{};
   const int seals = fcntl(memory, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(memory, &about) != 0 || about.st_size < 0) return 0;
+  // A file of the machine's pool of huge pages ends whoever touches it when the pool is empty.
+  struct statfs home{};
+  if (fstatfs(memory, &home) != 0 || home.f_type != TMPFS_MAGIC) return 0;
   return static_cast<std::uint64_t>(about.st_size) / block_bytes;
 }
 

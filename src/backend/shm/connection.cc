@@ -14,6 +14,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/log.h"
 #include "platform/clock.h"
 #include "platform/own_descriptors.h"
 #include "wire/rendezvous.h"
@@ -104,6 +105,14 @@ connection::~connection() {
 void connection::hang_up() {
   end();
   close_own(socket_);
+}
+
+void connection::reject(const char* why) {
+  if (alive()) {
+    log_line(log_level::error, "far tier 'shm:%s': the server at %s %s; giving the connection up", chosen_.name.c_str(),
+             path_.c_str(), why);
+  }
+  hang_up();
 }
 
 void connection::end() {
@@ -213,7 +222,7 @@ int connection::take_memory() {
 
 std::uint32_t connection::room() {
   const std::uint32_t room = alive() ? requests_.room() : 0;
-  if (requests_.broken()) end();
+  if (requests_.broken()) reject("writes positions into its rings that cannot be");
   return room;
 }
 
@@ -228,7 +237,7 @@ void connection::flush() {
 bool connection::take(wire::ring_reply& into) {
   wire::ring_entry entry;
   if (!replies_.take(entry)) {
-    if (replies_.broken()) end();
+    if (replies_.broken()) reject("writes positions into its rings that cannot be");
     return false;
   }
   replies_.release();

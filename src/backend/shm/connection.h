@@ -57,6 +57,8 @@ class connection {
   void wait(std::uint64_t timeout_ns);
   // Ends the connection. Its memory stays mapped, so revoked() may still be asked.
   void hang_up();
+  // The same for a server that breaks the protocol; says so.
+  void reject(const char* why);
   // Looks at the socket; after the server's end, alive() is false. Cheap enough for every tend(), not for every
   // transfer.
   void check();

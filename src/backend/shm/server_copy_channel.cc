@@ -93,8 +93,10 @@ void server_copy_channel::receive() {
   while (through_->take(reply)) {
     empty_polls_ = 0;
     const std::uint64_t number = reply.cookie;
-    FAR_CHECK(number < wire::ring_length && fragments_[number].length_bytes > 0,
-              "the server answers what was not asked");
+    // A server may be anybody's who knows the token: what it writes must not end this process.
+    if (number >= wire::ring_length || fragments_[number].length_bytes == 0) {
+      return through_->reject("answers what was not asked");
+    }
     const fragment arrived = std::exchange(fragments_[number], {});
     transfer& owner = transfers_[arrived.transfer];
     if (reply.status != static_cast<std::uint8_t>(wire::status::ok)) {

@@ -247,7 +247,7 @@ void shm_backend::populate_granted() {
 // Blocks that are lost with their server are noted once. Their contents can still be read.
 void shm_backend::note_lost() {
   if (std::exchange(lost_noted_, true)) return;
-  exchange_.forget_question();
+  exchange_.forget_questions();
   if (revoked()) {
     log_line(
         log_level::error,
