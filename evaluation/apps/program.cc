@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -10,25 +11,50 @@
 
 namespace apps {
 
-void declare_memory([[maybe_unused]] CLI::App& parser, [[maybe_unused]] memory::runtime_options& into) {
-  into.local_bytes = std::size_t{64} << 20;
+program::program(std::string name, const std::string& description)
+    : name_(std::move(name)),
+      parser_(std::make_unique<CLI::App>(description +
+                                         (is_far ? " On far containers." : " On the standard library's containers."))) {
+  chosen_.local_bytes = std::size_t{64} << 20;
 #ifndef APP_ON_STD
-  parser.add_option("--local", into.local_bytes, "local memory for containers, such as 64M; at least 16M")
+  parser_->add_option("--local", chosen_.local_bytes, "local memory for containers, such as 64M; at least 16M")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("64M");
-  parser.add_option("--far", into.far, "the far tier, as for `farheap run`")->capture_default_str();
+  parser_->add_option("--far", chosen_.far, "the far tier, as for `farheap run`")->capture_default_str();
 #endif
+  parser_->add_flag("--json", json_, "one JSON object");
 }
 
-program::program(std::string name, std::string description)
-    : name_(std::move(name)),
-      parser_(description + (is_far ? " On far containers." : " On the standard library's containers.")) {
-  declare_memory(parser_, chosen_);
-  parser_.add_flag("--json", json_, "one JSON object");
+program::~program() = default;
+
+template <typename Value>
+void program::add_number(const std::string& name, Value& into, const std::string& description,
+                         std::type_identity_t<Value> least, std::type_identity_t<Value> most) {
+  parser_->add_option(name, into, description)->check(CLI::Range(least, most))->capture_default_str();
+}
+
+template void program::add_number(const std::string&, unsigned&, const std::string&, unsigned, unsigned);
+template void program::add_number(const std::string&, std::size_t&, const std::string&, std::size_t, std::size_t);
+template void program::add_number(const std::string&, double&, const std::string&, double, double);
+
+void program::add_size(const std::string& name, std::size_t& into, const std::string& description, std::size_t most) {
+  parser_->add_option(name, into, description)
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(std::size_t{1}, most))
+      ->capture_default_str();
+}
+
+void program::add_choice(const std::string& name, std::string& into, const std::string& description,
+                         const std::vector<std::string>& choices) {
+  parser_->add_option(name, into, description)->check(CLI::IsMember(choices))->capture_default_str();
+}
+
+void program::add_seed(std::uint64_t& into, const std::string& description) {
+  parser_->add_option("--seed", into, description)->capture_default_str();
 }
 
 int program::run(int count, const char* const* arguments, const work& body) try {
-  CLI11_PARSE(parser_, count, arguments);
+  CLI11_PARSE(*parser_, count, arguments);
   memory::runtime memory(chosen_);
   phases timed;
   const nlohmann::ordered_json results = body(memory, timed);

@@ -42,8 +42,8 @@ int main(int count, char** arguments) {
   std::size_t rows = 1'000'000;
   std::uint64_t seed = 1;
   apps::program program("analytics", "Nine analyses of generated taxi trips, in about 80 bytes of memory a trip.");
-  program.add_option("--rows", rows, "how many trips")->check(CLI::Range(std::size_t{1}, std::size_t{1} << 48));
-  program.add_option("--seed", seed, "the trips are a function of it");
+  program.add_number("--rows", rows, "how many trips", 1, std::size_t{1} << 48);
+  program.add_seed(seed, "the trips are a function of it");
   return program.run(count, arguments,
                      [&](memory::runtime& memory, apps::phases& timed) { return run(rows, seed, memory, timed); });
 }

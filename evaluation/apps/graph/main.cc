@@ -116,14 +116,12 @@ nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps:
 int main(int count, char** arguments) {
   options chosen;
   apps::program program("graph", "Ranks the vertices of a growing graph, or counts its triangles.");
-  program.add_option("--job", chosen.job, "what to find after each batch")
-      ->check(CLI::IsMember({"pagerank", "triangles"}));
-  program.add_option("--scale", chosen.scale, "there are 2^N vertices")->check(CLI::Range(1u, 31u));
-  program.add_option("--degree", chosen.degree, "edges drawn for each vertex, on average")
-      ->check(CLI::Range(1u, 1024u));
-  program.add_option("--batches", chosen.batches, "in which the edges come")->check(CLI::Range(1u, 1024u));
-  program.add_option("--iterations", chosen.iterations, "of PageRank")->check(CLI::Range(1u, 1000u));
-  program.add_option("--seed", chosen.seed, "the edges are a function of it");
+  program.add_choice("--job", chosen.job, "what to find after each batch", {"pagerank", "triangles"});
+  program.add_number("--scale", chosen.scale, "there are 2^N vertices", 1u, 31u);
+  program.add_number("--degree", chosen.degree, "edges drawn for each vertex, on average", 1u, 1024u);
+  program.add_number("--batches", chosen.batches, "in which the edges come", 1u, 1024u);
+  program.add_number("--iterations", chosen.iterations, "of PageRank", 1u, 1000u);
+  program.add_seed(chosen.seed, "the edges are a function of it");
   return program.run(count, arguments,
                      [&](memory::runtime& memory, apps::phases& timed) { return run(chosen, memory, timed); });
 }

@@ -155,13 +155,11 @@ nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps:
 int main(int count, char** arguments) {
   options chosen;
   apps::program program("wordcount", "Counts the words of a text, or the visitors of web pages, by MapReduce.");
-  program.add_option("--job", chosen.job, "what to count")->check(CLI::IsMember({"words", "visitors"}));
-  program.add_option("--bytes", chosen.bytes, "of the input, such as 64M")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 44));
-  program.add_option("--distinct", chosen.distinct, "words or pages to draw from")->check(CLI::Range(1u, 1u << 31));
-  program.add_option("--zipf", chosen.zipf, "exponent of their distribution; 0: uniform")->check(CLI::Range(0.0, 10.0));
-  program.add_option("--seed", chosen.seed, "the input is a function of it");
+  program.add_choice("--job", chosen.job, "what to count", {"words", "visitors"});
+  program.add_size("--bytes", chosen.bytes, "of the input, such as 64M", std::size_t{1} << 44);
+  program.add_number("--distinct", chosen.distinct, "words or pages to draw from", 1u, 1u << 31);
+  program.add_number("--zipf", chosen.zipf, "exponent of their distribution; 0: uniform", 0.0, 10.0);
+  program.add_seed(chosen.seed, "the input is a function of it");
   return program.run(count, arguments,
                      [&](memory::runtime& memory, apps::phases& timed) { return run(chosen, memory, timed); });
 }
