@@ -100,10 +100,8 @@ void event_loop::run() {
     if (has_newcomers_.load(std::memory_order_relaxed)) take_newcomers(now_ns);
     obey_orders();
     if (now_ns >= look_at_ns_) look_after_all(now_ns);
-    for (const std::uint32_t number : due_) touch(number);
-    due_.clear();
-    due_at_ns_ = protocol::never;
-    // serve() fills due_ for the next turn, and does not change to_serve_.
+    if (now_ns >= due_at_ns_) touch_due(now_ns);
+    // serve() fills due_ for a later turn, and does not change to_serve_.
     for (const std::uint32_t number : to_serve_) serve(number, now_ns);
     to_serve_.clear();
     if (orders_.load() == end_orders && open_count_.load() == 0) break;
@@ -114,7 +112,7 @@ void event_loop::run() {
 
 std::uint64_t event_loop::sleep_ns(std::uint64_t now_ns) const {
   std::uint64_t until = look_at_ns_;
-  if (!due_.empty()) until = std::min(until, due_at_ns_);
+  until = std::min(until, due_at_ns_);
   return until > now_ns ? until - now_ns : 0;
 }
 
@@ -165,7 +163,9 @@ void event_loop::make_room_for_newcomers() {
   crowd strangers;
   for (std::uint32_t number = 0; number < all_.size(); ++number) {
     const served& client = all_[number];
-    if (!client.talk || client.closing || client.talk->messages().is_serving()) continue;
+    if (!client.talk || client.closing) continue;
+    // Those that were sent away a moment ago are on their way out.
+    if (client.talk->messages().is_over() || client.talk->messages().is_serving()) continue;
     strangers.add(client.talk->messages().network(), number, client.active_at_ns);
   }
   if (strangers.size() < most_strangers && !(unused_.empty() && strangers.size() > 0)) return;
@@ -178,6 +178,21 @@ void event_loop::touch(std::uint32_t number) {
   if (all_[number].touched) return;
   all_[number].touched = true;
   to_serve_.push_back(number);
+}
+
+// Those whose time has not come stay: a thousand clients that wait for their tenant's rate cost others nothing.
+void event_loop::touch_due(std::uint64_t now_ns) {
+  due_at_ns_ = protocol::never;
+  std::erase_if(due_, [&](std::uint32_t number) {
+    served& whose = all_[number];
+    whose.listed = whose.talk && whose.due_at_ns > now_ns;
+    if (whose.listed) {
+      due_at_ns_ = std::min(due_at_ns_, whose.due_at_ns);
+    } else if (whose.talk) {
+      touch(number);
+    }
+    return !whose.listed;
+  });
 }
 
 // Only records what happened. Connections are served after all events of a turn, so that each is served once however
@@ -233,11 +248,11 @@ void event_loop::serve(std::uint32_t number, std::uint64_t now_ns) {
     whose.receiving = !space.empty();
     if (whose.receiving) transport_->receive(number, space);
   }
-  const std::uint64_t next = talk.next_work_ns();
-  if (next < look_at_ns_) {
-    due_.push_back(number);
-    due_at_ns_ = std::min(due_at_ns_, next);
-  }
+  whose.due_at_ns = talk.next_work_ns();
+  if (whose.due_at_ns >= look_at_ns_) return;
+  due_at_ns_ = std::min(due_at_ns_, whose.due_at_ns);
+  if (!whose.listed) due_.push_back(number);
+  whose.listed = true;
 }
 
 // The kernel may still write into the receive buffer or read from the send buffer, so the connection is destroyed only
@@ -260,7 +275,9 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   transport_->remove(number);
   close(whose.socket);
   whose.talk->messages().leave(now_ns);
+  const bool is_listed = whose.listed;
   whose = {};
+  whose.listed = is_listed;
   unused_.push_back(number);
   open_count_.fetch_sub(1, std::memory_order_relaxed);
 }

@@ -56,6 +56,8 @@ class event_loop {
     bool sending = false;
     bool closing = false;
     bool touched = false;
+    bool listed = false;                        // in due_
+    std::uint64_t due_at_ns = protocol::never;  // to be served again
     std::uint64_t active_at_ns = 0;
     std::uint64_t waiting_since_ns = 0;  // requests that arrived then are not answered yet; 0: there are none
     std::uint64_t measured = 0;          // answers whose latency has been counted
@@ -71,6 +73,7 @@ class event_loop {
   void make_room_for_newcomers();
   void on_event(const transport::event& completion, std::uint64_t now_ns);
   void touch(std::uint32_t number);
+  void touch_due(std::uint64_t now_ns);
   void serve(std::uint32_t number, std::uint64_t now_ns);
   void close_down(std::uint32_t number, std::uint64_t now_ns);
   void look_after_all(std::uint64_t now_ns);
@@ -95,9 +98,9 @@ class event_loop {
   std::vector<served> all_;
   std::vector<std::uint32_t> unused_;
   std::vector<std::uint32_t> to_serve_;  // at this turn
-  std::vector<std::uint32_t> due_;       // to be served again before all are checked next
+  std::vector<std::uint32_t> due_;       // those listed: to be served again before all are checked next
   int obeyed_ = 0;
-  std::uint64_t due_at_ns_ = 0;
+  std::uint64_t due_at_ns_ = protocol::never;  // the first of them, or earlier
   std::uint64_t look_at_ns_ = 0;
 
   std::thread thread_;

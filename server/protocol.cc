@@ -62,9 +62,23 @@ void protocol::leave(std::uint64_t now_ns) {
   if (left_) return;
   end(close_reason::peer_gone);
   requests_.abandon();
+  if (reason_ == close_reason::peer_gone) heed_last_words();
   settings_.lent->leave(mine_, now_ns);
   counters_.endings[static_cast<std::size_t>(reason_)].add();
   left_ = true;
+}
+
+// The end of a client whose tenant has asked for too much may be among messages that still wait.
+void protocol::heed_last_words() {
+  if (phase_ != phase::serving || mine_.is_fenced()) return;
+  std::span<const std::byte> bytes = in_.filled();
+  while (bytes.size() >= header_bytes) {
+    const std::optional<header> head = wire::decode_header(bytes.first<header_bytes>());
+    if (!head || head->is_reply || bytes.size() < header_bytes + head->payload_bytes) return;
+    if (head->op == opcode::close) return settings_.lent->end(*mine_.to);
+    if (head->op == opcode::leaving) settings_.lent->note_leaving(*mine_.to);
+    bytes = bytes.subspan(header_bytes + head->payload_bytes);
+  }
 }
 
 void protocol::end(close_reason reason) {
@@ -160,7 +174,8 @@ bool protocol::handle_next(std::uint64_t now_ns) {
   const std::size_t whole_bytes = header_bytes + head->payload_bytes;
   if (bytes.size() < whole_bytes) return incomplete();
   message_began_ns_ = never;
-  if (is_delayed(now_ns)) return false;
+  // What has begun goes on: others of the tenant wait for it, and its client would begin it again.
+  if (!requests_.is_allocating() && is_delayed(now_ns)) return false;
   const std::uint64_t moved_before = moved_bytes();
   const bool was_serving = phase_ == phase::serving;
   if (!is_handled(*head, bytes.subspan(header_bytes, head->payload_bytes), now_ns)) return false;
@@ -198,24 +213,33 @@ bool protocol::is_handled(const header& head, std::span<const std::byte> payload
   return got == request_handler::outcome::handled;
 }
 
+// Whoever names a session of its tenant is its client: nobody else knows the 128 bits, unless he can read the
+// connection, and then he can also guess at proofs without us. Its bytes must not depend on what others do at its
+// address.
 bool protocol::is_throttled(std::uint64_t now_ns) const {
-  return settings_.failures != nullptr && !settings_.tokens->empty() && !settings_.failures->may_try(network_, now_ns);
+  return !is_returning_ && settings_.failures != nullptr && !settings_.tokens->empty() &&
+         !settings_.failures->may_try(network_, now_ns);
 }
 
 // A client may have to wait although it has not failed itself, and before its proof is looked at: the answer must not
 // tell whether it was the right one.
 void protocol::shake_hands(const header& head, std::span<const std::byte> payload, std::uint64_t now_ns) {
   using step = wire::server_handshake::step;
-  if (is_throttled(now_ns)) {
+  const auto end_throttled = [this] {
     handshake_.refuse(too_many_failures);
-    return end_refused(close_reason::throttled);
-  }
+    end_refused(close_reason::throttled);
+  };
+  if (head.op != opcode::hello && is_throttled(now_ns)) return end_throttled();
   switch (handshake_.take(head, payload)) {
     case step::malformed: return end(close_reason::malformed);
     case step::refused:
-      if (settings_.failures != nullptr && head.op == opcode::proof) settings_.failures->note(network_, now_ns);
+      if (settings_.failures != nullptr && head.op == opcode::proof && !is_returning_) {
+        settings_.failures->note(network_, now_ns);
+      }
       return end_refused(close_reason::refused);
     case step::greeted:
+      is_returning_ = handshake_.joins() && settings_.lent->knows(handshake_.said().tenant, handshake_.said().join);
+      if (is_throttled(now_ns)) return end_throttled();
       handshake_.challenge(!settings_.tokens->empty(), settings_.tokens->tokens_of(handshake_.said().tenant),
                            settings_.identity);
       return send_handshake();

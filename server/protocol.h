@@ -109,6 +109,7 @@ class protocol {
   [[nodiscard]] bool is_handled(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
 
   [[nodiscard]] bool is_throttled(std::uint64_t now_ns) const;
+  void heed_last_words();
   void shake_hands(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
   void attach(std::uint64_t now_ns);
   void try_welcome(std::uint64_t now_ns);
@@ -127,6 +128,7 @@ class protocol {
   close_reason reason_ = close_reason::none;
   bool flushes_ = false;
   bool left_ = false;
+  bool is_returning_ = false;  // named a session of its tenant
   bool drain_wanted_ = false;
   bool drain_sent_ = false;
 

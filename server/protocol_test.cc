@@ -77,6 +77,27 @@ TEST(Handshake, WhoeverGuessesTokensHasToWaitAndNobodyElse) {
   EXPECT_TRUE(later.shake_hands({}, good_token).has_value());
 }
 
+TEST(Handshake, WhoeverNamesItsSessionNeedNotWaitForOthersAtItsAddress) {
+  test_server server(8, good_token);
+  failed_logins failures;
+  server.settings.failures = &failures;
+  scripted_client mine(server, "10.0.0.1");
+  const std::optional<wire::welcome> welcome = mine.shake_hands({}, good_token);
+  ASSERT_TRUE(welcome.has_value());
+  for (std::uint64_t i = 0; i < 2 * failed_logins::burst; ++i) {
+    scripted_client guesses(server, "10.0.0.1");
+    EXPECT_FALSE(guesses.shake_hands({}, "another token, also long").has_value());
+  }
+  scripted_client stranger(server, "10.0.0.1");
+  EXPECT_FALSE(stranger.shake_hands({}, good_token).has_value());
+  EXPECT_EQ(stranger.talk.reason(), close_reason::throttled);
+  scripted_client guesses_name(server, "10.0.0.1");
+  EXPECT_FALSE(guesses_name.shake_hands({.join = {std::byte{1}}}, good_token).has_value());
+  EXPECT_EQ(guesses_name.talk.reason(), close_reason::throttled);
+  scripted_client returns(server, "10.0.0.1");
+  EXPECT_TRUE(returns.shake_hands({.join = welcome->session, .channel = 1}, good_token).has_value());
+}
+
 TEST(Handshake, WhoeverFailsOtherwiseNeedNotWait) {
   test_server server(8, good_token);
   failed_logins failures;

@@ -32,6 +32,7 @@ class request_handler {
   [[nodiscard]] close_reason reason() const { return reason_; }
   [[nodiscard]] bool flushes() const { return flushes_; }
 
+  [[nodiscard]] bool is_allocating() const { return allocating_; }
   // Gives up an allocation that is under way: the connection leaves its session.
   void abandon();
 

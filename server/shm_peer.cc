@@ -83,17 +83,24 @@ void shm_peer::on_socket(std::uint64_t now_ns) {
 void shm_peer::on_message(std::span<const std::byte> message, std::uint64_t now_ns) {
   using step = wire::server_handshake::step;
   failed_logins* const failures = settings_.tokens->empty() ? nullptr : settings_.failures;
-  if (failures != nullptr && !failures->may_try(user_, now_ns)) {
+  const auto is_throttled = [&] { return !is_returning_ && failures != nullptr && !failures->may_try(user_, now_ns); };
+  const auto end_throttled = [this] {
     handshake_.refuse(too_many_failures);
-    return end_refused(close_reason::throttled);
-  }
+    end_refused(close_reason::throttled);
+  };
   const std::optional<wire::packed_message> got = wire::unpack_message(message);
+  const bool is_hello = got && got->head.op == wire::opcode::hello;
+  if (!is_hello && is_throttled()) return end_throttled();
   switch (got ? handshake_.take(got->head, got->payload) : step::malformed) {
     case step::malformed: return end(close_reason::malformed);
     case step::refused:
-      if (failures != nullptr && got->head.op == wire::opcode::proof) failures->note(user_, now_ns);
+      if (failures != nullptr && got->head.op == wire::opcode::proof && !is_returning_) failures->note(user_, now_ns);
       return end_refused(close_reason::refused);
-    case step::greeted: return on_greeting();
+    case step::greeted:
+      // protocol::is_throttled() says why.
+      is_returning_ = handshake_.joins() && settings_.lent->knows(handshake_.said().tenant, handshake_.said().join);
+      if (is_throttled()) return end_throttled();
+      return on_greeting();
     case step::proven: return on_proof();
   }
 }

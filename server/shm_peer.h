@@ -88,6 +88,7 @@ class shm_peer {
   loop_counters& counters_;
   int socket_;
   phase phase_ = phase::handshaking;
+  bool is_returning_ = false;  // named a session of its tenant
   close_reason reason_ = close_reason::none;
   bool left_ = false;
   std::uint64_t started_at_ns_;

@@ -145,9 +145,11 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
   settings_.random(id);
   const lock_guard guard(lock_);
   std::shared_ptr<tenant> whose = tenant_named(tenant_name);
-  const bool too_many = whose->sessions >= maximum_sessions_of_tenant && !end_longest_away(whose->away);
   const bool is_limited = has_too_many_connections(*whose);
-  if (draining() || too_many || is_limited || sessions_.contains(id)) {
+  const bool is_refused = draining() || is_limited || sessions_.contains(id);
+  // No session ends for one that would be refused all the same.
+  const bool too_many = !is_refused && whose->sessions >= maximum_sessions_of_tenant && !end_longest_away(whose->away);
+  if (is_refused || too_many) {
     forget_if_unused(tenant_name);
     platform::unmap_local(table, session::table_bytes);
     if (draining()) return error{"draining: the server is about to stop and takes no new sessions", ESHUTDOWN};
@@ -172,6 +174,12 @@ result<attachment> store::join(const std::string& tenant_name, const wire::sessi
   return attach(found->second, channel);
 }
 
+bool store::knows(const std::string& tenant_name, const wire::session_id& id) {
+  const lock_guard guard(lock_);
+  const auto found = sessions_.find(id);
+  return found != sessions_.end() && found->second->tenant_name() == tenant_name;
+}
+
 bool store::has_too_many_connections(const tenant& whose) {
   return whose.limits.connections != 0 && whose.connections >= whose.limits.connections;
 }
@@ -189,10 +197,14 @@ result<attachment> store::attach(const std::shared_ptr<session>& to, std::uint32
   if (to->channels_.size() >= maximum_channels_of_session) {
     return error{"the session has too many connections", EBUSY};
   }
-  if (has_too_many_connections(*to->tenant_)) return too_many_connections();
+  // What a session once had, it gets again: others may not keep it from its bytes until its lease is over.
+  if (to->channels_.size() >= to->most_channels_ && has_too_many_connections(*to->tenant_)) {
+    return too_many_connections();
+  }
   note_return(*to);
   ++to->tenant_->connections;
   to->channels_.emplace(channel, attached.fenced);
+  to->most_channels_ = std::max(to->most_channels_, to->channels_.size());
   // A child outlives the process that has announced its end. A connection of that process may be on its way still.
   if (channel >= wire::first_child_channel) to->is_leaving_ = false;
   return attached;
@@ -356,7 +368,7 @@ void store::take_ended(std::vector<freed>* batch) {
     ended& front = ended_.front();
     front.owner->lock_.assert_held();  // it is ours
     const session::search found = front.owner->look_for_held(front.next);
-    front.next = found.number + 1;
+    front.next = found.is_held ? found.number + 1 : found.number;
     if (found.is_held) {
       batch->push_back({front.owner, found.number, front.unused_after});
       --front.blocks;

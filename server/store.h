@@ -237,6 +237,7 @@ class session : public std::enable_shared_from_this<session> {
   std::uint64_t expires_at_ns_ FAR_GUARDED_BY(lock_) = 0;
   bool has_lease_ = true;  // beyond the grace period
   bool is_leaving_ FAR_GUARDED_BY(lock_) = false;
+  std::size_t most_channels_ FAR_GUARDED_BY(lock_) = 0;  // that it has had at the same time
 };
 
 // One connection's share in a session: made by store::open and join, ended by store::leave.
@@ -306,6 +307,8 @@ class store {
   // the client: draining, too many sessions.
   [[nodiscard]] result<attachment> open(const std::string& tenant_name, std::uint32_t channel,
                                         std::unique_ptr<block_source> source = nullptr);
+  // Whether there is such a session of this tenant.
+  [[nodiscard]] bool knows(const std::string& tenant_name, const wire::session_id& id);
   // One more connection of a session. Errors: no such session of this tenant, too many channels.
   [[nodiscard]] result<attachment> join(const std::string& tenant_name, const wire::session_id& id,
                                         std::uint32_t channel);

@@ -159,5 +159,22 @@ TEST(Store, ASessionEndsInSmallSteps) {
   EXPECT_EQ(lent->report().held_blocks, 0u);
 }
 
+// The last look of a step may come to a block.
+TEST(Store, ASessionEndsWhereverItsBlocksAre) {
+  constexpr std::uint64_t page_blocks = 512;
+  for (const std::uint64_t gap_pages : {1022u, 1023u, 1024u, 1025u, 2048u}) {
+    store_settings settings;
+    settings.memory_bytes = 16 * block_bytes;
+    settings.make_source = [] { return std::make_unique<no_memory>(); };
+    const std::unique_ptr<store> lent = std::move(store::create(std::move(settings))).value();
+    attachment mine = open(*lent);
+    ASSERT_EQ(mine.to->allocate({gap_pages * page_blocks, 1}), status::ok);
+    ASSERT_EQ(mine.to->allocate({(2 * gap_pages + 1) * page_blocks, 2}), status::ok);
+    lent->end(*mine.to);
+    while (lent->reclaim() > 0) lent->validate();
+    EXPECT_EQ(lent->report().held_blocks, 0u) << gap_pages;
+  }
+}
+
 }  // namespace
 }  // namespace far::server

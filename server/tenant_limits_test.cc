@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "base/units.h"
@@ -89,6 +90,53 @@ TEST(Limits, ATenantHasALimitedNumberOfConnections) {
   scripted_client fourth(server);
   EXPECT_TRUE(fourth.shake_hands({.tenant = "alice"}).has_value());
   server.lent->validate();
+}
+
+TEST(Limits, ASessionGetsTheConnectionsAgainThatItHad) {
+  test_server server(8);
+  scripted_client first(server);
+  const wire::welcome mine = first.shake_hands({.tenant = "alice"}).value();
+  std::optional<scripted_client> second(std::in_place, server);
+  ASSERT_TRUE(second->shake_hands({.join = mine.session, .channel = 1, .tenant = "alice"}).has_value());
+  server.lent->set_limits({{"alice", {.connections = 2}}});
+  second.reset();
+  scripted_client other(server);
+  ASSERT_TRUE(other.shake_hands({.tenant = "alice"}).has_value()) << "in the place that is free";
+  scripted_client returns(server);
+  EXPECT_TRUE(returns.shake_hands({.join = mine.session, .channel = 1, .tenant = "alice"}).has_value());
+  scripted_client one_more(server);
+  EXPECT_FALSE(one_more.shake_hands({.join = mine.session, .channel = 2, .tenant = "alice"}).has_value());
+  server.lent->validate();
+}
+
+// An allocation takes several steps. Others of the session would wait for it.
+TEST(Limits, WhatHasBegunGoesOn) {
+  test_server server(64);
+  server.lent->set_limits({{"alice", {.requests = 1}}});
+  scripted_client alice(server);
+  ASSERT_TRUE(alice.shake_hands({.tenant = "alice"}).has_value());
+  server.now_ns += 10 * second_ns;
+  EXPECT_EQ(alice.ask_blocks(opcode::allocate, 0, 48), status::ok);
+}
+
+TEST(Limits, WhoeverEndsWhileItWaitsHasEnded) {
+  for (const opcode end : {opcode::close, opcode::leaving}) {
+    test_server server(8);
+    server.lent->set_limits({{"alice", {.requests = 1}}});
+    std::optional<scripted_client> alice(std::in_place, server);
+    const wire::welcome mine = alice->shake_hands({.tenant = "alice"}).value();
+    server.now_ns += second_ns;
+    for (unsigned i = 0; i < 40; ++i) alice->send({.op = opcode::ping}, {});
+    alice->send({.op = end}, {});
+    for (unsigned i = 0; i < 4; ++i) alice->turn();
+    ASSERT_FALSE(alice->talk.is_over()) << "it waits";
+    alice.reset();
+    if (end == opcode::leaving) {
+      server.now_ns += 11 * second_ns;
+      server.lent->expire(server.now_ns);
+    }
+    EXPECT_FALSE(server.lent->knows("alice", mine.session));
+  }
 }
 
 TEST(Limits, AreWrittenWithTheirNames) {

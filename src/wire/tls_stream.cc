@@ -133,10 +133,21 @@ struct tls_stream::parts {
   std::unique_ptr<SSL, stream_deleter> stream;
   std::string server_name;
   std::optional<error> failed;  // OpenSSL says why only once
+  std::optional<std::array<std::byte, 32>> binding;
 
   // The reason for the end of the connection, after OpenSSL's call returned `code`.
   [[nodiscard]] error failure(int code) const;
 };
+
+// Requires: the TLS handshake is over, and nothing has failed since.
+static std::array<std::byte, 32> export_binding(SSL* stream) {
+  constexpr std::string_view label = "EXPORTER-Channel-Binding";
+  std::array<std::byte, 32> exported{};
+  const int code = SSL_export_keying_material(stream, reinterpret_cast<unsigned char*>(exported.data()),
+                                              exported.size(), label.data(), label.size(), nullptr, 0, 1);
+  FAR_CHECK(code == 1, "OpenSSL exports no keying material");
+  return exported;
+}
 
 error tls_stream::parts::failure(int code) const {
   const int kind = SSL_get_error(stream.get(), code);
@@ -205,6 +216,8 @@ result<std::size_t> tls_stream::read(std::span<std::byte> into) {
     ERR_clear_error();
     const int code = SSL_read_ex(stream, into.data() + total, into.size() - total, &got);
     if (code == 1) {
+      // A later failure, of which the caller hears after these bytes, ends what can be exported.
+      if (!parts_->binding) parts_->binding = export_binding(stream);
       total += got;
       continue;
     }
@@ -247,13 +260,9 @@ bool tls_stream::established() const {
 }
 
 std::array<std::byte, 32> tls_stream::binding() const {
-  constexpr std::string_view label = "EXPORTER-Channel-Binding";
-  std::array<std::byte, 32> exported{};
+  if (parts_->binding) return *parts_->binding;
   FAR_CHECK(established(), "the binding of a connection that is not there yet");
-  const int code = SSL_export_keying_material(parts_->stream.get(), reinterpret_cast<unsigned char*>(exported.data()),
-                                              exported.size(), label.data(), label.size(), nullptr, 0, 1);
-  FAR_CHECK(code == 1, "OpenSSL exports no keying material");
-  return exported;
+  return export_binding(parts_->stream.get());
 }
 
 }  // namespace far::wire

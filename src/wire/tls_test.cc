@@ -249,6 +249,20 @@ TEST_F(tls, both_ends_of_a_connection_know_it_by_the_same_bytes_and_nobody_elses
   EXPECT_NE(one.client->binding(), other.client->binding());
 }
 
+TEST_F(tls, who_it_was_bound_to_is_known_after_it_has_failed) {
+  const pair peers = established_pair();
+  const auto expected = peers.server->binding();
+  ASSERT_EQ(peers.server->write(sample(100)).value(), 100u);
+  bytes sent(peers.server->pending());
+  ASSERT_EQ(peers.server->take(sent), sent.size());
+  sent.insert(sent.end(), 64, std::byte{0x17});  // a record that nobody has encrypted
+  ASSERT_TRUE(peers.client->feed(sent));
+  bytes got(200);
+  EXPECT_EQ(peers.client->read(got).value(), 100u);
+  EXPECT_EQ(peers.client->binding(), expected);
+  EXPECT_FALSE(peers.client->read(got));
+}
+
 TEST_F(tls, hides_what_it_carries) {
   const pair peers = established_pair();
   const bytes content = sample(1000);

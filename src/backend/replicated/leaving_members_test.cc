@@ -153,6 +153,24 @@ TEST_F(leaving_members, copies_that_a_child_may_read_are_kept_until_it_has_ended
   expect_values(first, groups);
 }
 
+// One that does not answer is asked again as soon as the question before has run out of time.
+TEST_F(leaving_members, what_a_dead_server_held_is_given_up_although_it_is_asked_all_the_time) {
+  constexpr std::uint64_t groups = 2;
+  open(3, 2);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  ASSERT_GT(groups_on(0), 0u);
+  members_[0]->error_code = ETIMEDOUT;
+  for (int asked = 0; asked < 200 && groups_on(0) > 0; ++asked) {
+    members_[0]->holds_back_reads = true;
+    for (int i = 0; i < 200; ++i) tend(ms);
+    members_[0]->holds_back_reads = false;
+    tend(ms);
+  }
+  EXPECT_EQ(groups_on(0), 0u) << tested_->describe();
+  expect_values(first, groups);
+}
+
 TEST_F(leaving_members, a_server_is_removed_and_may_be_added_again) {
   constexpr std::uint64_t groups = 10;
   open(3, 1);

@@ -76,7 +76,8 @@ slot_id repairer::hold_slot(std::size_t index) {
     group& looked_at = shared_.group_at(number);
     const lock_guard guard(looked_at.lock);
     for (const copy& held : looked_at.copies) {
-      if (!held.present || held.member != index) continue;
+      // One that leaves is not held: with one probe after the other it would never be gone.
+      if (!held.present || held.leaving || held.member != index) continue;
       ++looked_at.holds;
       own.number = number;
       return held.first;

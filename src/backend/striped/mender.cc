@@ -152,6 +152,9 @@ void mender::walk(std::uint64_t now_ns) {
 
 void mender::end_walk(std::uint64_t now_ns) {
   is_walking_ = false;
+  // A member may have failed after its groups were looked at.
+  const auto is_away = [](const member* one) { return !one->is_gone() && !one->serves() && one->extents.load() > 0; };
+  has_met_unprotected_ |= std::ranges::any_of(shared_.members.view(), is_away);
   // Where groups are filled and emptied all the time, there may be work in each walk.
   if (!has_met_unprotected_) tell_of_mended_pages();
   if (has_found_work_) return start_walk(false);
@@ -258,8 +261,11 @@ bool mender::change_holders(std::uint64_t number) {
     has_missed_ = true;
     return false;
   }
-  if (!is_needed(seen, seen.spare_for) && seen.stale(seen.spare_for).empty() && !is_moving_ &&
-      !shared_.members.is_spreading()) {
+  // As long as the one that it was for can be read: it may be about to be lost, and then the spare takes its place.
+  const holder& kept = seen.holders[seen.spare_for];
+  const bool is_surplus = kept.present && shared_.members.at(kept.member).serves() &&
+                          !is_needed(seen, seen.spare_for) && seen.stale(seen.spare_for).empty();
+  if (is_surplus && !is_moving_ && !shared_.members.is_spreading()) {
     const bool is_kept = shared_.members.is_kept_in_place() && shared_.members.at(spare.member).serves();
     if (!is_kept && shared_.table.begin_leaving(seen, spare_holder)) return true;
     has_missed_ = true;

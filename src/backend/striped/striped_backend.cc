@@ -351,6 +351,8 @@ void striped_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8
     plan.group = where.group;
     plan.place = where.column;
     if (shared_.table.rows_with_sources(shared_.members.view(), where.row, 1, &plan) == 0) return;
+    // The mender would compute it from other pages than those that were right. One of them is damaged, and comes first.
+    if (right >= first_decoded_source && plan.choice != right - first_decoded_source) return;
     bad->missing |= slot_set::range(where.row, 1);
     for (const read_plan::source& source : std::span(plan.sources).first(shape().data)) {
       if (!source.is_zero) other = source.member;
@@ -454,7 +456,8 @@ striped_backend::counts striped_backend::counted() const {
 bool striped_backend::is_whole() const {
   if (shared_.members.is_spreading()) return false;
   for (const member* keeper : shared_.members.view()) {
-    if (!keeper->is_gone() && !keeper->serves()) return false;
+    if (keeper->is_gone()) continue;
+    if (!keeper->serves() || (keeper->is_leaving() && keeper->extents.load() > 0)) return false;
   }
   const lock_guard guard(shared_.table.lock);
   for (std::uint64_t number = 0; number < shared_.table.groups_end(); ++number) {

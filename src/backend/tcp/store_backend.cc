@@ -225,6 +225,7 @@ bool store_backend::retire() {
   if (first.away_since_ns() != 0 && answers()) return false;
   const lock_guard guard(first.lock);
   if (first.now() == store_connection::phase::ready && !say_farewell()) return false;
+  was_reached_.store(true);  // nobody greets it any more
   first.retire();
   return true;
 }
