@@ -126,7 +126,14 @@ void redis_connection::take_facts(const completion_sink* sink) {
   const server_facts facts = server_facts::parse(reply_.text);
   if (facts.is_loading) return break_off(EHOSTDOWN, "it is loading its data");
   const bool in_cluster = settings_.cluster != nullptr;
-  if (in_cluster && !settings_.asks && !owner_.is_self) return leave_for_owner(facts);
+  if (in_cluster && !settings_.asks) {
+    if (!owner_.is_self) return leave_for_owner(facts);
+    // What it said may be older than what another connection has heard since: it is asked once more.
+    if (session_.retarget(node_)) {
+      attempts_ = 0;
+      return redirect();
+    }
+  }
   const std::string objection = facts.objection(in_cluster);
   if (!objection.empty()) {
     const bool news = session_.note_refusal(true);
