@@ -103,6 +103,11 @@ class member {
   [[nodiscard]] health now() const { return unpack(health_.load()); }
   [[nodiscard]] member_state state() const { return now().state; }
   [[nodiscard]] bool serves() const { return state() == member_state::serving; }
+  // Whether what it holds may be readable in a moment, if it is not now.
+  [[nodiscard]] bool may_serve_again() const {
+    const member_state seen = state();
+    return seen == member_state::serving || seen == member_state::suspect;
+  }
 
   // Whether its copies are to be replaced by others.
   [[nodiscard]] bool is_leaving() const { return departure_.load() != departure::none || !store_->lends(); }

@@ -253,7 +253,7 @@ std::size_t repairer::surplus_of(const group& seen, std::uint64_t number, bool m
     surplus = place;
     surplus_rank = rank;
   }
-  const bool may_stay = surplus != maximum_places && shared_.at(seen.copies[surplus].member).serves();
+  const bool may_stay = surplus != maximum_places && shared_.at(seen.copies[surplus].member).may_serve_again();
   if (!may_stay || !shared_.is_kept_in_place()) return surplus;
   walk_missed_ = true;
   return maximum_places;
@@ -391,8 +391,9 @@ void repairer::advance() {
     if (is_probed || !shrunk.drained(&job_.turned)) return;
     copy& leaving = shrunk.copies[job_.place];
     const member_state state = shared_.at(leaving.member).state();
+    const bool is_read_by_children = shared_.is_kept_in_place() && shared_.at(leaving.member).may_serve_again();
     const bool must_stay =
-        state == member_state::serving && (shared_.is_kept_in_place() || !is_whole_without(shrunk, job_.place));
+        is_read_by_children || (state == member_state::serving && !is_whole_without(shrunk, job_.place));
     if (must_stay || (state != member_state::emptied && !is_held_elsewhere(shrunk, job_.place))) {
       // A child was forked meanwhile; or a write that was under way has failed on all the others.
       leaving.leaving = false;

@@ -203,7 +203,8 @@ bool mender::free_left(std::uint64_t number) {
     if (!seen.leaving.present) return false;
     shared_.table.settle(seen);
     // A child of a fork may read it where it was.
-    const bool is_kept = shared_.members.is_kept_in_place() && shared_.members.at(seen.leaving.member).serves();
+    const bool is_kept =
+        shared_.members.is_kept_in_place() && shared_.members.at(seen.leaving.member).may_serve_again();
     if (is_kept || static_cast<std::int32_t>(seen.turns - seen.leaves_at_turn) < 0) {
       has_missed_ = true;
       return false;
@@ -266,7 +267,7 @@ bool mender::change_holders(std::uint64_t number) {
   const bool is_surplus = kept.present && shared_.members.at(kept.member).serves() &&
                           !is_needed(seen, seen.spare_for) && seen.stale(seen.spare_for).empty();
   if (is_surplus && !is_moving_ && !shared_.members.is_spreading()) {
-    const bool is_kept = shared_.members.is_kept_in_place() && shared_.members.at(spare.member).serves();
+    const bool is_kept = shared_.members.is_kept_in_place() && shared_.members.at(spare.member).may_serve_again();
     if (!is_kept && shared_.table.begin_leaving(seen, spare_holder)) return true;
     has_missed_ = true;
     return false;
@@ -278,7 +279,7 @@ bool mender::change_holders(std::uint64_t number) {
     return false;
   }
   holder& place = seen.holders[seen.spare_for];
-  const bool could_stay = place.present && shared_.members.at(place.member).serves();
+  const bool could_stay = place.present && shared_.members.at(place.member).may_serve_again();
   if ((could_stay && shared_.members.is_kept_in_place()) || seen.leaving.present) {
     has_missed_ = true;
     return false;

@@ -100,6 +100,42 @@ TEST_F(striped, a_removed_member_is_emptied_under_writes_and_gone) {
   expect_all();
 }
 
+// Spares are complete, and wait while a child reads where the pages were. They are not given up for a member that only
+// may come back.
+TEST_F(striped, spares_take_over_from_a_member_that_stops_while_it_drains) {
+  open(4, {2, 1});
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
+  tested_->keep_in_place(true);
+  members_[0]->is_draining = true;
+  tend(3000 * ms);
+  EXPECT_GT(members_[0]->used(), 0u);
+  take_down(0);
+  tested_->keep_in_place(false);
+  tend(500 * ms);
+  take_down(1);
+  expect_all();
+}
+
+// What lies there is not given up before the member is lost.
+TEST_F(striped, children_go_on_reading_a_member_that_was_away_for_a_moment) {
+  open(4, {2, 1});
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
+  const auto drain_and_falter = [&] {
+    members_[0]->is_draining = true;
+    tend(3000 * ms);
+    take_down(0);
+    tend(500 * ms);
+    members_[0]->error_code = 0;
+    tend(500 * ms);
+  };
+  const auto read_without_another = [&] {
+    members_[1]->error_code = ETIMEDOUT;
+    expect_all();
+    return HasFailure() ? 3 : 0;
+  };
+  EXPECT_EQ(read_in_child(drain_and_falter, read_without_another), 0);
+}
+
 // The server of a tier that starts was away, and gets its share when it comes.
 TEST_F(striped, extents_move_to_a_member_that_comes_late) {
   std::vector<std::unique_ptr<backend>> owned;
