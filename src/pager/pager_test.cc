@@ -316,7 +316,7 @@ TEST_P(pager_test, pinned_buffers_serve_system_calls) {
 
 TEST_P(pager_test, threads_on_shared_pages_lose_no_update) {
   constexpr std::size_t pages = 3 * budget / page_bytes;
-  constexpr int rounds = 40000;
+  constexpr int rounds = 15000;
   std::byte* const block = map(pages * page_bytes);
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
