@@ -240,8 +240,8 @@ class actor {
 };
 
 // On a busy machine the actors may have called off every move, and what they made is gone. So this makes objects for
-// two segments and more, and garbage of every other one. Nobody is left who could call off the moves of the rest; but the
-// runtime's own evacuation may be there first.
+// two segments and more, and garbage of every other one. Nobody is left who could call off the moves of the rest; but
+// the runtime's own evacuation may be there first.
 inline void evacuate_undisturbed(runtime& farheap) {
   const std::uint64_t before = farheap.statistics().evacuated_objects;
   std::vector<unique_ptr<small>> kept;
