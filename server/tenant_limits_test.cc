@@ -114,9 +114,23 @@ TEST(Limits, WhatHasBegunGoesOn) {
   test_server server(64);
   server.lent->set_limits({{"alice", {.requests = 1}}});
   scripted_client alice(server);
-  ASSERT_TRUE(alice.shake_hands({.tenant = "alice"}).has_value());
+  scripted_client greedy(server);
+  for (scripted_client* client : {&alice, &greedy}) {
+    ASSERT_TRUE(client->shake_hands({.tenant = "alice"}).has_value());
+  }
   server.now_ns += 10 * second_ns;
-  EXPECT_EQ(alice.ask_blocks(opcode::allocate, 0, 48), status::ok);
+  bytes wanted(wire::block_range_bytes);
+  wire::encode(wire::block_range{0, 48}, std::span(wanted).first<wire::block_range_bytes>());
+  alice.send({.op = opcode::allocate}, wanted);
+  ASSERT_FALSE(alice.take().has_value()) << "it takes more turns than one";
+  for (unsigned i = 0; i < 40; ++i) greedy.send({.op = opcode::ping}, {});
+  std::optional<message> allocated;
+  for (unsigned turns = 0; turns < 1000 && !allocated; ++turns) {
+    alice.turn();
+    allocated = alice.take();
+  }
+  ASSERT_TRUE(allocated.has_value());
+  EXPECT_EQ(allocated->head.result, status::ok);
 }
 
 TEST(Limits, WhoeverEndsWhileItWaitsHasEnded) {

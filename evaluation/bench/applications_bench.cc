@@ -246,26 +246,9 @@ result<outcome> measure_programs(const settings& chosen, const std::string& name
 result<outcome> run_applications(const settings& chosen) {
   return measure_programs(chosen, "applications", "");
 }
-result<outcome> run_web(const settings& chosen) {
-  return measure_programs(chosen, "web", "web");
-}
-result<outcome> run_snappy(const settings& chosen) {
-  return measure_programs(chosen, "snappy", "snappy");
-}
-result<outcome> run_analytics(const settings& chosen) {
-  return measure_programs(chosen, "analytics", "analytics");
-}
-result<outcome> run_hashmap(const settings& chosen) {
-  return measure_programs(chosen, "hashmap", "hashmap");
-}
-result<outcome> run_cached(const settings& chosen) {
-  return measure_programs(chosen, "cached", "cached");
-}
-result<outcome> run_graph(const settings& chosen) {
-  return measure_programs(chosen, "graph", "graph");
-}
-result<outcome> run_wordcount(const settings& chosen) {
-  return measure_programs(chosen, "wordcount", "wordcount");
+
+result<outcome> run_application(const settings& chosen, const std::string& name) {
+  return measure_programs(chosen, name, name);
 }
 
 }  // namespace far::bench

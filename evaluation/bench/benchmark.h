@@ -44,13 +44,8 @@ struct outcome {
 [[nodiscard]] result<outcome> run_offload(const settings& chosen);
 [[nodiscard]] result<outcome> run_eden(const settings& chosen);
 [[nodiscard]] result<outcome> run_applications(const settings& chosen);
-[[nodiscard]] result<outcome> run_web(const settings& chosen);
-[[nodiscard]] result<outcome> run_snappy(const settings& chosen);
-[[nodiscard]] result<outcome> run_analytics(const settings& chosen);
-[[nodiscard]] result<outcome> run_hashmap(const settings& chosen);
-[[nodiscard]] result<outcome> run_cached(const settings& chosen);
-[[nodiscard]] result<outcome> run_graph(const settings& chosen);
-[[nodiscard]] result<outcome> run_wordcount(const settings& chosen);
+// One of them: web, snappy, analytics, hashmap, cached, graph or wordcount.
+[[nodiscard]] result<outcome> run_application(const settings& chosen, const std::string& name);
 [[nodiscard]] result<outcome> run_intensity(const settings& chosen);
 [[nodiscard]] result<outcome> run_unchanged(const settings& chosen);
 [[nodiscard]] result<outcome> run_policies(const settings& chosen);

@@ -186,23 +186,18 @@ void attack_client(choices& from) {
 }  // namespace
 
 std::vector<byte_string> seeds() {
-  const auto all = [](std::initializer_list<unsigned> numbers) {
-    recipe made;
-    for (const unsigned number : numbers) made.number(static_cast<std::uint8_t>(number));
-    return made.bytes();
-  };
   return {
-      all({0, 1, 0, 3, 1, 0, 0, 100, 0}),         // a server, and a client that knows the new token, over TLS
-      all({0, 0, 0, 0, 1, 0, 0, 100, 1}),         // the old one, version 1
-      all({0, 1, 0, 3, 1, 0, 0, 100, 4}),         // a proof that is not bound
-      all({0, 0, 0, 3, 0, 0, 0, 100, 0}),         // a tenant that nobody knows
-      all({0, 0, 0, 3, 1, 0, 2, 7, 7, 100, 2}),   // bytes after the name; a wrong token
-      all({0, 1, 200, 1, 3, 0, 0, 0, 100, 130}),  // a message that is none
-      all({1, 1, 0, 4, 1, 100, 8, 1, 1}),         // a client, and a server that knows the token
-      all({1, 5, 0, 4, 1, 100, 10, 1, 1}),        // one that does not
-      all({1, 6, 0, 3, 1, 160, 16}),              // the session is gone
-      all({1, 4, 0, 1, 1, 191}),                  // as version 1 says it
-      all({1, 0, 0, 4, 201, 190}),                // no token is wanted
+      seed_of({0, 1, 0, 3, 1, 0, 0, 100, 0}),         // a server, and a client that knows the new token, over TLS
+      seed_of({0, 0, 0, 0, 1, 0, 0, 100, 1}),         // the old one, version 1
+      seed_of({0, 1, 0, 3, 1, 0, 0, 100, 4}),         // a proof that is not bound
+      seed_of({0, 0, 0, 3, 0, 0, 0, 100, 0}),         // a tenant that nobody knows
+      seed_of({0, 0, 0, 3, 1, 0, 2, 7, 7, 100, 2}),   // bytes after the name; a wrong token
+      seed_of({0, 1, 200, 1, 3, 0, 0, 0, 100, 130}),  // a message that is none
+      seed_of({1, 1, 0, 4, 1, 100, 8, 1, 1}),         // a client, and a server that knows the token
+      seed_of({1, 5, 0, 4, 1, 100, 10, 1, 1}),        // one that does not
+      seed_of({1, 6, 0, 3, 1, 160, 16}),              // the session is gone
+      seed_of({1, 4, 0, 1, 1, 191}),                  // as version 1 says it
+      seed_of({1, 0, 0, 4, 201, 190}),                // no token is wanted
   };
 }
 

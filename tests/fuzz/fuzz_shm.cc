@@ -215,19 +215,14 @@ void attack_client(choices& from) {
 }  // namespace
 
 std::vector<byte_string> seeds() {
-  const auto all = [](std::initializer_list<unsigned> numbers) {
-    recipe made;
-    for (const unsigned number : numbers) made.number(static_cast<std::uint8_t>(number));
-    return made.bytes();
-  };
   return {
-      all({0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 10, 0, 200, 0}),  // a block, and bytes into it
-      all({0, 0, 3, 0, 1, 0, 0, 0, 0, 0}),                                // one goes back that was not there
-      all({0, 0, 5, 0, 0, 0, 0, 0, 20, 0}),                               // a call
-      all({0, 190, 0, 100, 190, 3, 255, 150, 0, 230, 2, 9, 9, 1, 0}),     // other positions, and anything else
-      all({1, 60, 0, 0, 1, 0, 61, 0, 0, 1, 221}),                         // a client is answered
-      all({1, 0, 61, 18, 0, 9, 221, 61, 19, 1, 0, 221}),                  // what was not asked
-      all({1, 2, 160, 3, 100, 161, 0, 128, 1, 2, 3, 4, 221}),             // other positions
+      seed_of({0, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1, 10, 0, 200, 0}),  // a block, and bytes into it
+      seed_of({0, 0, 3, 0, 1, 0, 0, 0, 0, 0}),                                // one goes back that was not there
+      seed_of({0, 0, 5, 0, 0, 0, 0, 0, 20, 0}),                               // a call
+      seed_of({0, 190, 0, 100, 190, 3, 255, 150, 0, 230, 2, 9, 9, 1, 0}),     // other positions, and anything else
+      seed_of({1, 60, 0, 0, 1, 0, 61, 0, 0, 1, 221}),                         // a client is answered
+      seed_of({1, 0, 61, 18, 0, 9, 221, 61, 19, 1, 0, 221}),                  // what was not asked
+      seed_of({1, 2, 160, 3, 100, 161, 0, 128, 1, 2, 3, 4, 221}),             // other positions
   };
 }
 

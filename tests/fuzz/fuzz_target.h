@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -81,5 +82,12 @@ class recipe {
  private:
   byte_string bytes_;
 };
+
+// A seed of single bytes.
+[[nodiscard]] inline byte_string seed_of(std::initializer_list<unsigned> numbers) {
+  recipe made;
+  for (const unsigned number : numbers) made.number(static_cast<std::uint8_t>(number));
+  return made.bytes();
+}
 
 }  // namespace far::fuzz

@@ -174,19 +174,14 @@ class attack {
 }  // namespace
 
 std::vector<byte_string> seeds() {
-  const auto all = [](std::initializer_list<unsigned> numbers) {
-    recipe made;
-    for (const unsigned number : numbers) made.number(static_cast<std::uint8_t>(number));
-    return made.bytes();
-  };
   return {
-      all({0, 255, 255, 4, 0, 255, 255}),                                // all is well
-      all({4, 0, 7, 0, 0, 50, 0, 0, 255, 255}),                          // in pieces
-      all({1, 40, 0, 0, 255, 255}),                                      // the first bytes are changed
-      all({0, 255, 255, 4, 1, 9, 0, 0, 255, 255}),                       // those after the handshake are
-      all({2, 9, 0, 255, 255, 6, 255}),                                  // some are missing, for ever
-      all({3, 5, 22, 3, 1, 0, 1, 0, 255, 255}),                          // others came first
-      all({0, 255, 255, 5, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 255, 255}),  // inside of TLS
+      seed_of({0, 255, 255, 4, 0, 255, 255}),                                // all is well
+      seed_of({4, 0, 7, 0, 0, 50, 0, 0, 255, 255}),                          // in pieces
+      seed_of({1, 40, 0, 0, 255, 255}),                                      // the first bytes are changed
+      seed_of({0, 255, 255, 4, 1, 9, 0, 0, 255, 255}),                       // those after the handshake are
+      seed_of({2, 9, 0, 255, 255, 6, 255}),                                  // some are missing, for ever
+      seed_of({3, 5, 22, 3, 1, 0, 1, 0, 255, 255}),                          // others came first
+      seed_of({0, 255, 255, 5, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 255, 255}),  // inside of TLS
   };
 }
 
