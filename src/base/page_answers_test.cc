@@ -60,7 +60,9 @@ class page_answers : public testing::Test {
   static std::vector<T> listed(const std::vector<std::byte>& answer, std::uint64_t* count) {
     std::memcpy(count, answer.data(), sizeof *count);
     std::vector<T> numbers(*count <= detail::listed_bytes / sizeof(T) ? *count : 0);
-    std::memcpy(numbers.data(), answer.data() + sizeof *count, numbers.size() * sizeof(T));
+    if (!numbers.empty()) {
+      std::memcpy(numbers.data(), answer.data() + sizeof *count, numbers.size() * sizeof(T));
+    }
     return numbers;
   }
 };
