@@ -37,7 +37,7 @@ class checksum_ranges final : public offload {
 };
 static_assert(wire::maximum_payload_bytes <= block_bytes);
 
-// "reduce": the count, sum, minimum and maximum of numbers in parts of slots (wire/reduction.h).
+// "reduce": questions about the numbers in parts of slots (wire/reduction.h).
 class reduce_ranges final : public offload {
  public:
   [[nodiscard]] std::string_view name() const override { return wire::reduction_name; }
@@ -56,9 +56,8 @@ class reduce_ranges final : public offload {
     for (const wire::range& range : asked->ranges.all()) {
       const std::byte* const slot = data.address_of(range.slot);
       if (slot == nullptr) return {wire::status::not_allocated, 0, 0};
-      wire::encode(reduce_page(how, slot, {slot + range.offset_bytes, range.length_bytes}),
-                   std::span<std::byte, wire::reduced_bytes>(to, wire::reduced_bytes));
-      to += wire::reduced_bytes;
+      answer(how, slot, {slot + range.offset_bytes, range.length_bytes}, to);
+      to += answer_bytes(how.how);
     }
     // A page is hashed as a whole.
     return {wire::status::ok, static_cast<std::size_t>(to - result.data()), asked->ranges.count * page_bytes};

@@ -423,7 +423,7 @@ TEST_F(Serving, ReducesNumbersWithoutFetching) {
   };
   const message got = client.ask(opcode::call, payload_of({{3, 0, page_bytes}, {3, 100, 1}}));
   ASSERT_EQ(got.head.result, status::ok);
-  ASSERT_EQ(got.payload.size(), 2 * wire::reduced_bytes);
+  ASSERT_EQ(got.payload.size(), 2 * sizeof(reduced_page));
   std::array<reduced_page, 2> found;
   std::memcpy(found.data(), got.payload.data(), sizeof found);
   EXPECT_EQ(found[0].numbers, reduce(asked.how, data));
@@ -437,6 +437,23 @@ TEST_F(Serving, ReducesNumbersWithoutFetching) {
   // As with a read, a client that names slots of others has lost track of its own.
   EXPECT_EQ(client.ask(opcode::call, payload_of({{100 * wire::block_slots, 0, 8}})).head.result, status::not_allocated);
   EXPECT_TRUE(client.talk.is_over());
+}
+
+// The longest reply, in one message.
+TEST_F(Serving, AnswersAboutAsManyPagesAsAMessageNames) {
+  const bytes data = pattern(page_bytes, 6);
+  ASSERT_EQ(client.write({{3, 0, page_bytes}}, data), status::ok);
+  const page_hasher hash(11);
+  const page_reduction asked{{detail::number_type::uint8, 0, 255, reduction_kind::counts}, &hash};
+  const std::vector<wire::range> ranges(wire::maximum_batch, {3, 0, page_bytes});
+  bytes payload(wire::call_header_bytes + wire::reduction_bytes + ranges.size() * wire::range_bytes);
+  EXPECT_EQ(wire::encode_reduction(asked, ranges, payload), payload.size());
+  const message got = client.ask(opcode::call, payload);
+  ASSERT_EQ(got.head.result, status::ok);
+  ASSERT_EQ(got.payload.size(), wire::maximum_batch * most_answer_bytes);
+  std::array<std::byte, most_answer_bytes> expected{};
+  answer(asked, data.data(), data, expected.data());
+  EXPECT_TRUE(std::ranges::equal(std::span(got.payload).last(expected.size()), expected));
 }
 
 TEST_F(Serving, ANoticeOfLeavingIsNotAnsweredAndTheSessionServesOn) {

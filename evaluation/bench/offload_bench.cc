@@ -1,5 +1,5 @@
-// `farheap-bench offload`: sums over numbers of which a quarter fits in local memory: reduced where they are, or
-// fetched (AIFM, section 4.3).
+// `farheap-bench offload`: sums, medians and selections of numbers of which a quarter fits in local memory: where they
+// are, or of what is fetched (AIFM, section 4.3).
 #include <errno.h>
 #include <fmt/format.h>
 
@@ -27,6 +27,10 @@ constexpr std::array ways = {
     way{"summarize(), where the numbers are", "summarize"},
     way{"fetched, for_each_chunk() on fibers", "fibers"},
     way{"fetched, chunks()", "chunks"},
+    way{"median(), where the numbers are", "median"},
+    way{"median of what is fetched", "median_fetched"},
+    way{"select(), where the numbers are", "select"},
+    way{"select from what is fetched", "select_fetched"},
 };
 
 // Of the same vector, after one that is not counted.

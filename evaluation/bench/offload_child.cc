@@ -1,4 +1,5 @@
 // One configuration of `farheap-bench offload`, in a process of its own: a walk over numbers, most of which are remote.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "far/query.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/vector.h"
@@ -22,6 +24,54 @@ namespace {
 
 double sum_of(std::span<const double> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), 0.0);
+}
+
+// A tenth of the numbers.
+constexpr far::interval<double> selected{.lowest = 900};
+
+// The same as far::select().
+far::vector<std::size_t> select_fetched(far::runtime& in, const far::vector<double>& all) {
+  far::vector<std::size_t> found(in);
+  std::vector<std::size_t> of_part;
+  const far::scope here(in);
+  std::size_t first = 0;
+  for (const std::span<const double> part : all.chunks(here)) {
+    of_part.clear();
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      if (part[i] >= selected.lowest) of_part.push_back(first + i);
+    }
+    found.append(of_part);
+    first += part.size();
+  }
+  return found;
+}
+
+// Needs local memory for all of them, which others cannot use meanwhile.
+double median_fetched(const far::vector<double>& all) {
+  std::vector<double> copy(all.size());
+  all.for_each_chunk([&](std::span<const double> part, std::size_t first) {
+    std::ranges::copy(part, copy.begin() + static_cast<std::ptrdiff_t>(first));
+  });
+  const auto middle = copy.begin() + std::ssize(copy) / 2;
+  std::nth_element(copy.begin(), middle, copy.end());
+  return (*middle + *std::max_element(copy.begin(), middle)) / 2;
+}
+
+// The way that the assignment names, if it is not about the sum.
+std::function<double()> query_named(const std::string& name, far::runtime& in, const far::vector<double>& all) {
+  if (name == "median") {
+    return [&] { return far::median(all).value_or(0); };
+  }
+  if (name == "median_fetched") {
+    return [&] { return median_fetched(all); };
+  }
+  if (name == "select") {
+    return [&] { return static_cast<double>(far::select(all, selected).size()); };
+  }
+  if (name == "select_fetched") {
+    return [&] { return static_cast<double>(select_fetched(in, all).size()); };
+  }
+  return {};
 }
 
 // The way that the assignment names: each returns the sum of all, and may run on fibers.
@@ -57,19 +107,24 @@ result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
   chosen.far = assignment.at("far");
   far::runtime here(chosen);
   far::vector<double> all(here);
-  double expected = 0;
+  double sum = 0;
+  std::size_t tenth = 0;
   for (std::size_t i = 0; i < count; ++i) {
     all.push_back(static_cast<double>(i % 1000));  // whole numbers: every order of addition has the same sum
-    expected += static_cast<double>(i % 1000);
+    sum += static_cast<double>(i % 1000);
+    tenth += i % 1000 >= 900 ? 1 : 0;
   }
-  const std::function<double()> way = way_named(assignment.at("way"), here, all);
+  const std::string name = assignment.at("way");
+  std::function<double()> way = query_named(name, here, all);
+  const double expected = !way ? sum : name.starts_with("median") ? median_fetched(all) : static_cast<double>(tenth);
+  if (!way) way = way_named(name, here, all);
   nlohmann::json times = nlohmann::json::array();
   nlohmann::json fetched = nlohmann::json::array();
   const double pages = static_cast<double>(count) * sizeof(double) / page_bytes;
   for (unsigned run = 0; run <= runs; ++run) {
     const std::uint64_t before = here.statistics().fetched_pages;
     const std::uint64_t start = monotonic_ns();
-    FAR_CHECK(way() == expected, "all ways find the same sum");
+    FAR_CHECK(way() == expected, "all ways find the same");
     const auto elapsed = static_cast<double>(monotonic_ns() - start);
     if (run == 0) continue;  // warms up
     times.push_back(elapsed / pages);

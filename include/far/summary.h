@@ -53,8 +53,12 @@ class summary {
     if constexpr (std::is_floating_point_v<T>) {
       return detail::number_of<double>(found_.sum) / static_cast<double>(found_.count);
     } else {
-      const double upper = static_cast<double>(static_cast<std::int64_t>(found_.upper_sum));
-      return (upper * 0x1p64 + static_cast<double>(found_.sum)) / static_cast<double>(found_.count);
+      // Of the absolute value: the upper half of a small negative sum would cancel the lower one, with all its digits.
+      const bool is_negative = std::is_signed_v<T> && found_.upper_sum >> 63 != 0;
+      const std::uint64_t lower = is_negative ? 0 - found_.sum : found_.sum;
+      const std::uint64_t upper = is_negative ? ~found_.upper_sum + (lower == 0 ? 1 : 0) : found_.upper_sum;
+      const double size = static_cast<double>(upper) * 0x1p64 + static_cast<double>(lower);
+      return (is_negative ? -size : size) / static_cast<double>(found_.count);
     }
   }
   [[nodiscard]] T min() const noexcept { return detail::number_of<T>(found_.least); }

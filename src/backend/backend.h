@@ -45,13 +45,13 @@ struct request {
   // before. Such a source is read only when no other copy exists.
   std::uint64_t avoid = 0;
   bool is_needed = true;  // false, of a read: nobody waits for the bytes, so the user is not told when it fails
-  // Of a read of a part of one slot, if backend::reduces(): the buffer gets a reduced_page (base/page_reduction.h) in
+  // Of a read of a part of one slot, if backend::reduces(): the buffer gets answer_bytes() (base/page_reduction.h) in
   // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server cannot do that.
   const page_reduction* reduce = nullptr;
 
   // The bytes that a read brings, or a write takes.
   [[nodiscard]] std::uint32_t moved_bytes() const {
-    return reduce == nullptr ? length_bytes : static_cast<std::uint32_t>(sizeof(reduced_page));
+    return reduce == nullptr ? length_bytes : static_cast<std::uint32_t>(answer_bytes(reduce->how));
   }
 };
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "base/check.h"
+#include "base/number_types.h"
 
 namespace far {
 namespace {
@@ -99,32 +99,14 @@ reduced_numbers reduce_all(const reduction& how, std::span<const std::byte> byte
   return found;
 }
 
-// Calls `with(T{})` with a number of that type.
-template <typename With>
-auto dispatch(number_type type, With with) {
-  switch (type) {
-    case number_type::int8: return with(std::int8_t{});
-    case number_type::int16: return with(std::int16_t{});
-    case number_type::int32: return with(std::int32_t{});
-    case number_type::int64: return with(std::int64_t{});
-    case number_type::uint8: return with(std::uint8_t{});
-    case number_type::uint16: return with(std::uint16_t{});
-    case number_type::uint32: return with(std::uint32_t{});
-    case number_type::uint64: return with(std::uint64_t{});
-    case number_type::float32: return with(float{});
-    case number_type::float64: break;
-  }
-  return with(double{});
-}
-
 }  // namespace
 
 std::size_t number_bytes(number_type type) {
-  return dispatch(type, [](auto number) { return sizeof number; });
+  return with_number_type(type, [](auto number) { return sizeof number; });
 }
 
 reduced_numbers reduce(const reduction& how, std::span<const std::byte> numbers) {
-  return dispatch(how.type, [&](auto number) { return reduce_all<decltype(number)>(how, numbers); });
+  return with_number_type(how.type, [&](auto number) { return reduce_all<decltype(number)>(how, numbers); });
 }
 
 void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to) {
@@ -134,7 +116,7 @@ void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to
     return;
   }
   to.count += found.count;
-  dispatch(how.type, [&](auto number) {
+  with_number_type(how.type, [&](auto number) {
     using T = decltype(number);
     if constexpr (std::is_floating_point_v<T>) {
       to.sum = bits_of(number_of<double>(to.sum) + number_of<double>(found.sum));
@@ -144,10 +126,6 @@ void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to
     if (number_of<T>(found.least) < number_of<T>(to.least)) to.least = found.least;
     if (number_of<T>(found.greatest) > number_of<T>(to.greatest)) to.greatest = found.greatest;
   });
-}
-
-reduced_page reduce_page(const page_reduction& asked, const std::byte* page, std::span<const std::byte> numbers) {
-  return {reduce(asked.how, numbers), hash_of_pieces(*asked.hash, page)};
 }
 
 }  // namespace far

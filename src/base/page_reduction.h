@@ -1,5 +1,6 @@
-// Reducing the numbers of a page to their count, sum, minimum and maximum: where the page is, so that it need not be
-// moved. The results are the same, bit for bit, wherever that is.
+// Answering questions about the numbers of a page: their count, sum, minimum and maximum, which of them lie in an
+// interval, how many in each part of it. It is done where the page is, so that it need not be moved. The results are
+// the same, bit for bit, wherever that is.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +14,7 @@ namespace far {
 
 using detail::reduced_numbers;
 using detail::reduction;
+using detail::reduction_kind;
 
 [[nodiscard]] std::size_t number_bytes(detail::number_type type);
 
@@ -24,19 +26,37 @@ using detail::reduction;
 // Adds what was found of the numbers that follow. The sum of those with a fraction depends on the order of the calls.
 void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to);
 
-// A question to a store about one of its pages, and the answer.
+// Whether the question makes sense; what comes from a client may not.
+[[nodiscard]] bool is_valid(const reduction& how);
+
+// The length of the answer about a page, a multiple of 8; it depends on the question alone. Requires: is_valid().
+[[nodiscard]] std::size_t found_bytes(const reduction& how);
+
+// The answer about numbers of one page, `found_bytes` (detail::reduction_kind says what they are). Requires: as
+// reduce(); at most a page of them; `to` is aligned to 8 bytes.
+void find(const reduction& how, std::span<const std::byte> numbers, std::byte* to);
+
+// A question to a store about one of its pages. The answer has found_bytes(), and then hash_of_pieces() of the page
+// that it was computed from.
 struct page_reduction {
   reduction how;
   const page_hasher* hash = nullptr;  // that of the process that asks
 
   [[nodiscard]] bool is_like(const page_reduction& other) const { return how == other.how && hash == other.hash; }
 };
+[[nodiscard]] inline std::size_t answer_bytes(const reduction& how) {
+  return found_bytes(how) + sizeof(std::uint64_t);
+}
+inline constexpr std::size_t most_answer_bytes = page_bytes / 8 + sizeof(std::uint64_t);
+
+// Requires: the page is aligned to 8 bytes; `numbers` is a part of it; `to` has room for the answer, and any alignment.
+void answer(const page_reduction& asked, const std::byte* page, std::span<const std::byte> numbers, std::byte* to);
+
+// The answer to a summary.
 struct reduced_page {
   reduced_numbers numbers;
-  std::uint64_t check = 0;  // hash_of_pieces() of the page that it was computed from
+  std::uint64_t check = 0;
 };
-
-// Requires: the page is aligned to 8 bytes; `numbers` is a part of it.
 [[nodiscard]] reduced_page reduce_page(const page_reduction& asked, const std::byte* page,
                                        std::span<const std::byte> numbers);
 

@@ -20,6 +20,10 @@ std::size_t piece_count(const object_read& one) {
   return (end + page_checks::piece_bytes - 1) / page_checks::piece_bytes - first_piece(one);
 }
 
+std::uint32_t kind_bit(const object_read& one) {
+  return std::uint32_t{1} << static_cast<unsigned>(one.reduce->kind);
+}
+
 }  // namespace
 
 result<std::unique_ptr<object_reader>> object_reader::create(core_for_misses& shared) {
@@ -77,7 +81,7 @@ read_outcome object_reader::start(object_read& one) {
   const page_word word = shared_.pages.load(one.page);
   if (word.where() != state::remote) return read_outcome::not_remote;
   const bool is_computed_there = one.reduce != nullptr && shared_.far.direct(word.place()) == nullptr;
-  if (is_computed_there && (refuses_to_reduce_ || !shared_.far.reduces())) return read_outcome::failed;
+  if (is_computed_there && ((refused_ & kind_bit(one)) != 0 || !shared_.far.reduces())) return read_outcome::failed;
   if (!has_room()) return read_outcome::busy;
   transfer& fresh = *free_[free_count_ - 1];
   fresh.attempts = 0;
@@ -102,10 +106,13 @@ read_outcome object_reader::start(object_read& one) {
 }
 
 read_outcome object_reader::read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held) {
-  const read_outcome reached = one.reduce == nullptr
-                                   ? take(one, bytes + first_piece(one) * page_checks::piece_bytes)
-                                   : take_reduced(one, reduce_page({*one.reduce, &shared_.checks.hasher()}, bytes,
-                                                                   {bytes + one.offset_bytes, one.length_bytes}));
+  read_outcome reached = read_outcome::failed;
+  if (one.reduce == nullptr) {
+    reached = take(one, bytes + first_piece(one) * page_checks::piece_bytes);
+  } else {
+    answer({*one.reduce, &shared_.checks.hasher()}, bytes, {bytes + one.offset_bytes, one.length_bytes}, one.buffer);
+    reached = take_answer(one, one.buffer);
+  }
   const bool is_there = is_remote_at(one.page, held.slot);
   release(held);
   return is_there ? reached : read_outcome::not_remote;
@@ -161,9 +168,12 @@ read_outcome object_reader::take(object_read& one, const std::byte* pieces) cons
 }
 
 // Computed of the bytes with which the page left, or worthless.
-read_outcome object_reader::take_reduced(object_read& one, const reduced_page& found) const {
-  if (!shared_.checks.fits(one.page, found.check)) return read_outcome::failed;
-  std::memcpy(one.buffer, &found, sizeof found);
+read_outcome object_reader::take_answer(object_read& one, const std::byte* answer) const {
+  const std::size_t bytes = answer_bytes(*one.reduce);
+  std::uint64_t check = 0;
+  std::memcpy(&check, answer + bytes - sizeof check, sizeof check);
+  if (!shared_.checks.fits(one.page, check)) return read_outcome::failed;
+  if (answer != one.buffer) std::memcpy(one.buffer, answer, bytes);
   return read_outcome::done;
 }
 
@@ -184,10 +194,9 @@ void object_reader::arrive(const backend::completion& ended) {
     const bool is_reduced = one.reduce != nullptr;
     read_outcome reached = read_outcome::failed;
     if (ended.error_code == 0) {
-      reached = is_reduced ? take_reduced(one, *reinterpret_cast<const reduced_page*>(landing_of(landed)))
-                           : take(one, landing_of(landed));
+      reached = is_reduced ? take_answer(one, landing_of(landed)) : take(one, landing_of(landed));
     }
-    if (is_reduced && ended.error_code == ENOTSUP) refuses_to_reduce_ = true;
+    if (is_reduced && ended.error_code == ENOTSUP) refused_ |= kind_bit(one);
     // The page was fetched or discarded meanwhile, and the bytes are worthless: that is no error, and no reason to try
     // again.
     if (reached == read_outcome::failed && !is_reduced && is_remote_at(one.page, landed.held.slot)) {

@@ -34,7 +34,7 @@ struct object_read {
   std::uint32_t offset_bytes = 0;  // offset_bytes + length_bytes <= page_bytes
   std::uint32_t length_bytes = 0;
   std::byte* buffer = nullptr;  // local memory; undefined unless the outcome is `done`
-  // If not null: the buffer gets a reduced_page (base/page_reduction.h) in place of the bytes, and `failed` means only
+  // If not null: the buffer gets answer_bytes() (base/page_reduction.h) in place of the bytes, and `failed` means only
   // that the far tier did not compute it. Requires: the page's numbers are a part of it that begins and ends at one.
   const reduction* reduce = nullptr;
   // Called once `outcome` is final, unless start() returned it; under the reader's lock, perhaps inside a fault
@@ -96,7 +96,7 @@ class object_reader {
   void release(slot_reads::entry& held);
   void free_all_transfers() FAR_REQUIRES(lock);
   [[nodiscard]] read_outcome take(object_read& one, const std::byte* pieces) const;
-  [[nodiscard]] read_outcome take_reduced(object_read& one, const reduced_page& found) const;
+  [[nodiscard]] read_outcome take_answer(object_read& one, const std::byte* answer) const;
   [[nodiscard]] backend::request request_for(const transfer& running) const FAR_REQUIRES(lock);
   [[nodiscard]] std::byte* landing_of(const transfer& running) const FAR_REQUIRES(lock) {
     return buffers_ + static_cast<std::size_t>(&running - under_way_list_.data()) * page_bytes;
@@ -111,7 +111,7 @@ class object_reader {
   std::atomic<std::size_t> under_way_{0};
   std::atomic<bool> has_left_{false};
   std::uint64_t look_for_late_at_ns_ FAR_GUARDED_BY(lock) = 0;
-  bool refuses_to_reduce_ FAR_GUARDED_BY(lock) = false;  // a server of an older release
+  std::uint32_t refused_ FAR_GUARDED_BY(lock) = 0;  // a bit for each kind that a server of an older release refused
 };
 
 }  // namespace far::engine

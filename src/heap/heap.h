@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "far/detail/pointer.h"
 #include "far/detail/type.h"
 #include "far/scope.h"
 #include "fiber/scheduler.h"
@@ -103,10 +104,12 @@ class object_heap {
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
-  // Whether a page of an object larger than a page is lost; `value` is its owner's word. See detail::reduce_part.
-  [[nodiscard]] reduced_numbers reduce_part(std::uint64_t value, std::size_t offset, std::size_t bytes,
-                                            const reduction& how);
+  // See detail::answer_part and detail::copy_part; `value` is the owner's word.
+  void answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
+                   const detail::answer_sink& to);
+  void copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to);
 
+  // Whether a page of an object larger than a page is lost; `value` is its owner's word.
   [[nodiscard]] bool is_any_lost(std::uint64_t value) const { return huge.is_any_lost(word::address(value)); }
 
   // The part that dereferences read.

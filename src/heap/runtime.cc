@@ -1,9 +1,11 @@
 #include "far/runtime.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -378,8 +380,42 @@ bool is_any_lost(const owner_word& owner) {
   return heap_of(runtime_of(owner)).is_any_lost(owner.load(std::memory_order_relaxed));
 }
 
+void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how,
+                 const answer_sink& to) {
+  heap_of(runtime_of(owner)).answer_part(owner.load(std::memory_order_relaxed), offset, bytes, how, to);
+}
+
+void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to) {
+  alignas(8) std::array<std::byte, most_answer_bytes> found;
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t now = std::min(count - done, page_bytes);
+    find(how, {bytes + done, now}, found.data());
+    to.take(to.context, now, found.data());
+    done += now;
+  }
+}
+
+void copy_part(const owner_word& owner, std::size_t offset, std::size_t bytes, std::byte* to) {
+  heap_of(runtime_of(owner)).copy_part(owner.load(std::memory_order_relaxed), offset, bytes, to);
+}
+
 reduced_numbers reduce_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how) {
-  return heap_of(runtime_of(owner)).reduce_part(owner.load(std::memory_order_relaxed), offset, bytes, how);
+  struct all_parts {
+    const reduction& how;
+    reduced_numbers found;
+  } all{how, {}};
+  const auto take = [](void* context, std::size_t /*bytes*/, const std::byte* answer) {
+    auto& to = *static_cast<all_parts*>(context);
+    reduced_numbers found;
+    std::memcpy(&found, answer, sizeof found);
+    add(to.how, found, to.found);
+  };
+  answer_part(owner, offset, bytes, how, {take, &all});
+  return all.found;
+}
+
+std::size_t bytes_of_answer(const reduction& how) {
+  return found_bytes(how);
 }
 
 reduced_numbers reduce_bytes(const std::byte* bytes, std::size_t count, const reduction& how) {

@@ -25,12 +25,13 @@ enum class slot_read {
   failed,      // the far tier keeps failing; fetch() finds out whether the bytes are lost
 };
 
-// Numbers in one page, and what has become of reducing them.
+// Numbers in one page, and what has become of a question about them.
 struct slot_reduction {
   const std::byte* address = nullptr;
   std::size_t bytes = 0;
   slot_read outcome = slot_read::not_remote;
-  reduced_numbers found;  // if `done`: of the newest bytes when it ended
+  // Room for answer_bytes() in local memory, aligned to 8. If `done`: about the newest bytes when it ended.
+  std::byte* answer = nullptr;
 };
 
 class page_guard : public far_heap {
@@ -91,8 +92,9 @@ class page_guard : public far_heap {
   // within a page; `buffer` is local memory; options::object_readers > 0.
   [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
 
-  // Has the far tier reduce the numbers of remote pages, all of them side by side (base/page_reduction.h). `failed`: it
-  // cannot, or not now. Requires: as read_slot(); at most most_reductions pages; each part begins and ends at a number.
+  // Has the far tier answer a question about remote pages, all of them side by side (base/page_reduction.h). `failed`:
+  // it cannot, or not now. Requires: as read_slot(); at most most_reductions pages; each part begins and ends at a
+  // number.
   static constexpr std::size_t most_reductions = 16;
   virtual void reduce_slots(const reduction& how, std::span<slot_reduction> pages) = 0;
 

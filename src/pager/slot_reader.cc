@@ -56,18 +56,16 @@ slot_read slot_reader::read(const std::byte* address, std::size_t bytes, std::by
 void slot_reader::reduce(const reduction& how, std::span<slot_reduction> pages) {
   FAR_CHECK(pages.size() <= page_guard::most_reductions, "so many pages are reduced side by side");
   std::array<awaited_read, page_guard::most_reductions> reads;
-  std::array<reduced_page, page_guard::most_reductions> found;
   for (std::size_t i = 0; i < pages.size(); ++i) {
     reads[i].page = heap_.page_at(pages[i].address);
     reads[i].offset_bytes = static_cast<std::uint32_t>(pages[i].address - heap_.address_of(reads[i].page));
     reads[i].length_bytes = static_cast<std::uint32_t>(pages[i].bytes);
-    reads[i].buffer = reinterpret_cast<std::byte*>(&found[i]);
+    reads[i].buffer = pages[i].answer;
     reads[i].reduce = &how;
   }
   read_all({reads.data(), pages.size()});
   for (std::size_t i = 0; i < pages.size(); ++i) {
     pages[i].outcome = to_slot_read(reads[i].outcome.load(std::memory_order_acquire));
-    if (pages[i].outcome == slot_read::done) pages[i].found = found[i].numbers;
   }
 }
 

@@ -13,7 +13,9 @@ std::size_t encode_reduction(const page_reduction& asked, std::span<const range>
   const std::size_t bytes = call_header_bytes + reduction_bytes + ranges.size() * range_bytes;
   FAR_CHECK(to.size() >= bytes && encode_call(reduction_name, to.first<call_header_bytes>()), "no room for a call");
   std::byte* const arguments = to.data() + call_header_bytes;
-  store(static_cast<std::uint64_t>(asked.how.type), arguments);
+  const std::uint64_t question = static_cast<std::uint64_t>(asked.how.type) |
+                                 static_cast<std::uint64_t>(asked.how.kind) << 8 | std::uint64_t{asked.how.shift} << 16;
+  store(question, arguments);
   store(asked.how.lowest, arguments + 8);
   store(asked.how.highest, arguments + 16);
   std::ranges::copy(asked.hash->secret(), arguments + 24);
@@ -23,13 +25,16 @@ std::size_t encode_reduction(const page_reduction& asked, std::span<const range>
 
 std::optional<reduction_request> decode_reduction(std::span<const std::byte> arguments) {
   if (arguments.size() < reduction_bytes) return std::nullopt;
-  const auto type = load<std::uint64_t>(arguments.data());
-  if (type > static_cast<std::uint64_t>(detail::last_number_type)) return std::nullopt;
-  reduction_request asked{.how = {.type = static_cast<detail::number_type>(type),
+  const auto question = load<std::uint64_t>(arguments.data());
+  if (question >> 24 != 0) return std::nullopt;
+  reduction_request asked{.how = {.type = static_cast<detail::number_type>(question & 0xff),
                                   .lowest = load<std::uint64_t>(arguments.data() + 8),
-                                  .highest = load<std::uint64_t>(arguments.data() + 16)},
+                                  .highest = load<std::uint64_t>(arguments.data() + 16),
+                                  .kind = static_cast<reduction_kind>(question >> 8 & 0xff),
+                                  .shift = static_cast<std::uint8_t>(question >> 16)},
                           .hash = page_hasher(arguments.subspan<24, page_hasher::secret_bytes>()),
                           .ranges = {}};
+  if (!is_valid(asked.how)) return std::nullopt;
   if (!decode_read(arguments.subspan(reduction_bytes), &asked.ranges)) return std::nullopt;
   const std::size_t number = number_bytes(asked.how.type);
   for (const range& one : asked.ranges.all()) {
@@ -37,15 +42,6 @@ std::optional<reduction_request> decode_reduction(std::span<const std::byte> arg
     if (one.length_bytes > page_bytes - one.offset_bytes) return std::nullopt;
   }
   return asked;
-}
-
-void encode(const reduced_page& from, std::span<std::byte, reduced_bytes> to) {
-  const detail::reduced_numbers& found = from.numbers;
-  std::byte* at = to.data();
-  for (const std::uint64_t field : {found.count, found.sum, found.upper_sum, found.least, found.greatest, from.check}) {
-    store(field, at);
-    at += sizeof field;
-  }
 }
 
 }  // namespace far::wire

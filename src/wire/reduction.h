@@ -1,14 +1,18 @@
-// The call "reduce": a memory server reduces the numbers of pages (base/page_reduction.h) instead of sending them.
+// The call "reduce": a memory server answers a question about the numbers of pages (base/page_reduction.h) instead of
+// sending them.
 //
 //     offset  size
-//     0       8     the type of the numbers: 0 to 9, as in far/detail/reduction.h
+//     0       1     the type of the numbers: 0 to 9, as in far/detail/reduction.h
+//     1       1     the kind of the question: 0 to 4, likewise
+//     2       1     of counts: how many bits the buckets have in common
+//     3       5     zero
 //     8       8     the lowest number that counts, in its own representation, zero-extended
 //     16      8     the highest
 //     24      192   the secret of the hash
 //     216     16 n  ranges, as in a read; each lies in one slot, and begins and ends at a number
 //
-// The result has 48 bytes for each range: count, lower and upper half of the sum, least and greatest number, and the
-// hash of the pieces of the whole slot.
+// The result has answer_bytes() for each range: 40 in a summary, which are count, lower and upper half of the sum,
+// least and greatest number; then the hash of the pieces of the whole slot.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +26,8 @@ namespace far::wire {
 
 inline constexpr std::string_view reduction_name = "reduce";
 inline constexpr std::size_t reduction_bytes = 24 + page_hasher::secret_bytes;  // in front of the ranges
-inline constexpr std::size_t reduced_bytes = 48;
-static_assert(sizeof(reduced_page) == reduced_bytes && alignof(reduced_page) == 8,
-              "results are received where they are used");
+static_assert(sizeof(reduced_page) == 48 && alignof(reduced_page) == 8, "results are received where they are used");
+static_assert(maximum_batch * most_answer_bytes <= maximum_payload_bytes, "a reply has room for the answers");
 
 // The payload of the call. Returns its length. Requires: room for it.
 std::size_t encode_reduction(const page_reduction& asked, std::span<const range> ranges, std::span<std::byte> to);
@@ -37,7 +40,5 @@ struct reduction_request {
 };
 // Of a call's arguments; nothing when they make no sense.
 [[nodiscard]] std::optional<reduction_request> decode_reduction(std::span<const std::byte> arguments);
-
-void encode(const reduced_page& from, std::span<std::byte, reduced_bytes> to);
 
 }  // namespace far::wire

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "wire/bytes.h"
@@ -39,6 +40,24 @@ TEST_F(reduction_message, arrives_as_it_was) {
   EXPECT_TRUE(std::ranges::equal(got->hash.secret(), hash_.secret()));
 }
 
+TEST_F(reduction_message, says_what_is_asked) {
+  const reduction how{number_type::int64, 0, 0x3fff, reduction_kind::counts, 7};
+  encode_into(payload_, {how, &hash_}, ranges_);
+  EXPECT_FALSE(decode_reduction(arguments())) << "half of a number";
+  encode_into(payload_, {how, &hash_}, {ranges_.data(), 1});
+  const auto got = decode_reduction(arguments());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->how, how);
+  // A summary of an older release looks the same.
+  encode_into(payload_, {{number_type::int64, 1, 2}, &hash_}, {ranges_.data(), 1});
+  EXPECT_EQ(load<std::uint64_t>(arguments().data()), static_cast<std::uint64_t>(number_type::int64));
+  for (const std::uint64_t bad : {std::uint64_t{5} << 8, std::uint64_t{1} << 16, std::uint64_t{1} << 24,
+                                  std::uint64_t{2} << 8 | std::uint64_t{64} << 16}) {
+    store(bad, arguments().data());
+    EXPECT_FALSE(decode_reduction(arguments())) << bad;
+  }
+}
+
 TEST_F(reduction_message, that_makes_no_sense_is_refused) {
   EXPECT_FALSE(decode_reduction({}));
   EXPECT_FALSE(decode_reduction(arguments().first(reduction_bytes - 1)));
@@ -58,13 +77,17 @@ TEST_F(reduction_message, of_parts_of_numbers_or_of_several_slots_is_refused) {
 }
 
 TEST_F(reduction_message, has_a_result_of_little_endian_fields) {
-  std::array<std::byte, reduced_bytes> result;
-  encode({{1, 2, 3, 4, 5}, 6}, result);
-  for (std::uint64_t i = 0; i < 6; ++i) EXPECT_EQ(load<std::uint64_t>(result.data() + i * 8), i + 1);
+  alignas(8) std::array<std::byte, page_bytes> page{};
+  store(std::uint32_t{6}, page.data() + 8);
+  std::array<std::byte, sizeof(reduced_page)> result;
+  answer({{number_type::int32, 5, 9}, &hash_}, page.data(), std::span(page).first(64), result.data());
+  for (std::size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(load<std::uint64_t>(result.data() + i * 8), (std::array{1u, 6u, 0u, 6u, 6u})[i]);
+  }
   reduced_page received;
   std::memcpy(&received, result.data(), sizeof received);
-  EXPECT_EQ(received.numbers, (reduced_numbers{1, 2, 3, 4, 5}));
-  EXPECT_EQ(received.check, 6u);
+  EXPECT_EQ(received.numbers, (reduced_numbers{1, 6, 0, 6, 6}));
+  EXPECT_EQ(received.check, hash_of_pieces(hash_, page.data()));
 }
 
 }  // namespace

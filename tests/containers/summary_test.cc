@@ -119,6 +119,7 @@ TEST_F(summaries, of_few_numbers_and_of_none) {
   EXPECT_EQ(few.summarize().sum(), 10);
   EXPECT_EQ(few.summarize().min(), -4);
   EXPECT_EQ(few.summarize({.highest = 0}).count(), 1u);
+  EXPECT_EQ(few.summarize({.highest = 0}).mean(), -4);
   // Groups of sixteen, which come and go alone; an array.
   vector<std::int64_t, 16> grouped(home);
   for (std::int64_t i = 0; i < 10'000; ++i) grouped.push_back(i);

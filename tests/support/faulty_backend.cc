@@ -157,8 +157,7 @@ void faulty_channel::lie_about_numbers(const request& io) {
   request whole{.op = operation::read, .slot = io.slot, .buffer = page.data()};
   static_cast<void>(run_inner(whole));
   page[draw(page_bytes)] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
-  const reduced_page found = reduce_page(*io.reduce, page.data(), {page.data() + io.offset_bytes, io.length_bytes});
-  std::memcpy(io.buffer, &found, sizeof found);
+  answer(*io.reduce, page.data(), {page.data() + io.offset_bytes, io.length_bytes}, io.buffer);
 }
 
 int faulty_channel::run_inner(const request& io) {

@@ -123,6 +123,21 @@ class chunk {
     return reduce_bytes(reinterpret_cast<const std::byte*>(places(in, first, count, false)), count * sizeof(T), how);
   }
 
+  // Asks about elements; those that are remote stay there.
+  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how,
+              const answer_sink& to) const {
+    if (is_huge()) return answer_part(word_, first * sizeof(T), count * sizeof(T), how, to);
+    answer_local(reinterpret_cast<const std::byte*>(places(in, first, count, false)), count * sizeof(T), how, to);
+  }
+  // Copies elements that lie in one page; if they are remote, they stay there.
+  void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
+    if (is_huge()) {
+      copy_part(word_, first * sizeof(T), count * sizeof(T), reinterpret_cast<std::byte*>(to));
+    } else {
+      std::memcpy(to, places(in, first, count, false), count * sizeof(T));
+    }
+  }
+
   // Starts to bring elements in.
   void prefetch(std::size_t first, std::size_t count) const {
     if (is_huge()) {

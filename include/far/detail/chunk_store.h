@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -93,6 +94,14 @@ class page_chunks {
   [[nodiscard]] reduced_numbers reduce(const scope& in, std::size_t first, std::size_t count,
                                        const reduction& how) const {
     return chunks_[first / Elements].reduce(in, first % Elements, count, how);
+  }
+  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how,
+              const answer_sink& to) const {
+    chunks_[first / Elements].answer(in, first % Elements, count, how, to);
+  }
+  // Requires: the elements lie in one page.
+  void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
+    chunks_[first / Elements].copy(in, first % Elements, count, to);
   }
   // Starts to fetch elements. Requires: there is room for them.
   void prefetch(std::size_t first, std::size_t count) const {
@@ -201,6 +210,13 @@ class group_chunks {
   [[nodiscard]] reduced_numbers reduce(const scope& in, std::size_t first, std::size_t count,
                                        const reduction& how) const {
     return reduce_bytes(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how);
+  }
+  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how,
+              const answer_sink& to) const {
+    answer_local(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how, to);
+  }
+  void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
+    std::memcpy(to, place(in, first, false), count * sizeof(T));
   }
   void prefetch(std::size_t first, std::size_t count) const {
     if (count == 0) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <concepts>
 #include <cstddef>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "far/detail/answers.h"
 #include "far/detail/chunk_store.h"
 #include "far/detail/sequence.h"
 #include "far/scope.h"
@@ -170,6 +172,45 @@ class elements {
     return summary<T>(all);
   }
 
+  // Asks about all numbers, and calls visit(index of the first, how many, answer) for each page of them, in order; the
+  // answer is as detail::reduction_kind says. For far/query.h, and as summarize(). Requires: see detail::reduction.
+  template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
+  void visit_answers(const reduction& how, Visit visit) const
+    requires reducible<T>
+  {
+    constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
+    // So many pieces at a time, because the answers of all might be many.
+    std::vector<answers> found(std::min<std::size_t>((size_ + piece - 1) / piece, 128));
+    for (std::size_t begin = 0; begin < size_; begin += found.size() * piece) {
+      const std::size_t pieces = std::min(found.size(), (size_ - begin + piece - 1) / piece);
+      visit_on_fibers(home().home(), pieces, [&](std::size_t number) {
+        const std::size_t first = begin + number * piece;
+        found[number].restart(how);
+        for_stretches(first, std::min(piece, size_ - first), [&](const scope& here, std::size_t at, std::size_t count) {
+          chunks_.answer(here, at, count, how, found[number].sink());
+        });
+      });
+      for (std::size_t number = 0; number < pieces; ++number) {
+        found[number].visit(begin + number * piece, sizeof(T), visit);
+      }
+    }
+  }
+
+  // Copies elements out by their indices; into[i] is that of indices[i]. Remote elements are read alone, 512 bytes
+  // around each, and their pages stay where they are; those that lie in one page, one after the other, are read at
+  // once. Several fibers do it. Throws std::out_of_range before anything is copied. Requires: into.size() ==
+  // indices.size().
+  void gather(std::span<const std::size_t> indices, std::span<T> into) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    for (const std::size_t index : indices) require(index, 1);
+    constexpr std::size_t piece = 256;
+    visit_on_fibers(home().home(), (indices.size() + piece - 1) / piece, [&](std::size_t number) {
+      const std::size_t end = std::min(indices.size(), (number + 1) * piece);
+      for (std::size_t at = number * piece; at < end;) at = gather_run(indices, into, at, end);
+    });
+  }
+
   // Starts to bring elements in, without waiting. Throws std::out_of_range.
   void prefetch(std::size_t first, std::size_t count) const {
     require(first, count);
@@ -321,6 +362,29 @@ class elements {
   // threads call it at a time.
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_at_ = 0;
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_asked_ = 0;
+
+  // Those from `at` on that lie in one page, in ascending order. Returns where the next run begins.
+  std::size_t gather_run(std::span<const std::size_t> indices, std::span<T> into, std::size_t at,
+                         std::size_t end) const {
+    const scope here(home().home());
+    const std::size_t first = indices[at];
+    if constexpr (page_bytes_of_chunks % sizeof(T) != 0) {
+      into[at] = *place(here, first, false);
+      return at + 1;
+    } else {
+      constexpr std::size_t window = store::window;
+      std::size_t behind = at + 1;
+      while (behind < end && indices[behind] >= indices[behind - 1] && indices[behind] / window == first / window) {
+        ++behind;
+      }
+      const std::size_t count = indices[behind - 1] - first + 1;
+      alignas(std::max(alignof(T), std::size_t{8})) std::array<std::byte, window * sizeof(T)> room;
+      T* const copy = reinterpret_cast<T*>(room.data());
+      chunks_.copy(here, first, count, copy);
+      for (; at < behind; ++at) into[at] = copy[indices[at] - first];
+      return behind;
+    }
+  }
 
   static std::ptrdiff_t signed_of(std::size_t value) { return static_cast<std::ptrdiff_t>(value); }
 

@@ -52,7 +52,21 @@ FAR_API void prefetch_part(owner_word& owner, std::size_t offset, std::size_t by
 // page_lost. Requires: it is larger than a page, nobody writes to the part, and the caller is in a scope.
 [[nodiscard]] FAR_API reduced_numbers reduce_part(const owner_word& owner, std::size_t offset, std::size_t bytes,
                                                   const reduction& how);
-// The same of numbers in local memory.
+// Gets the answers about the pages of a part in turn, each with the bytes of numbers that it is about.
+struct answer_sink {
+  void (*take)(void* context, std::size_t bytes, const std::byte* answer) = nullptr;
+  void* context = nullptr;
+};
+// Asks about the numbers in a part of the object (reduction_kind). Remote pages stay there. As reduce_part().
+FAR_API void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how,
+                         const answer_sink& to);
+// The same of numbers in local memory, 4096 bytes at a time.
+FAR_API void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to);
+// How long such an answer is.
+[[nodiscard]] FAR_API std::size_t bytes_of_answer(const reduction& how);
+// Copies a part that lies in one page to local memory. If the page is remote, it stays there. As reduce_part().
+FAR_API void copy_part(const owner_word& owner, std::size_t offset, std::size_t bytes, std::byte* to);
+// The same as reduce_part() of numbers in local memory.
 [[nodiscard]] FAR_API reduced_numbers reduce_bytes(const std::byte* bytes, std::size_t count, const reduction& how);
 // Adds what was found of the numbers that follow.
 FAR_API void add_reduced(const reduction& how, const reduced_numbers& found, reduced_numbers& to);

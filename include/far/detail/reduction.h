@@ -1,5 +1,5 @@
-// Questions about a sequence of numbers as a whole, and the parts of the answer; see far/summary.h. Plain values,
-// because they also travel to memory servers.
+// Questions about a sequence of numbers as a whole, and the parts of the answer; see far/summary.h and far/query.h.
+// Plain values, because they also travel to memory servers.
 #pragma once
 
 #include <bit>
@@ -43,11 +43,54 @@ template <reducible T>
   return number;
 }
 
-// Asks about the numbers of an interval, both ends included. NaN is in none.
+// Unsigned keys in the order of the numbers. -0 has the key of 0. Requires: not NaN.
+template <reducible T>
+[[nodiscard]] constexpr std::uint64_t key_of(T number) {
+  if constexpr (std::is_floating_point_v<T>) {
+    using bits_type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+    constexpr bits_type sign = bits_type{1} << (8 * sizeof(T) - 1);
+    const auto bits = std::bit_cast<bits_type>(number == 0 ? T{0} : number);
+    return (bits & sign) != 0 ? static_cast<bits_type>(~bits) : static_cast<bits_type>(bits | sign);
+  } else if constexpr (std::is_signed_v<T>) {
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(number)) ^ std::uint64_t{1} << 63;
+  } else {
+    return number;
+  }
+}
+template <reducible T>
+[[nodiscard]] constexpr T number_with_key(std::uint64_t key) {
+  if constexpr (std::is_floating_point_v<T>) {
+    using bits_type = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+    constexpr bits_type sign = bits_type{1} << (8 * sizeof(T) - 1);
+    const auto bits = static_cast<bits_type>(key);
+    return std::bit_cast<T>((bits & sign) != 0 ? static_cast<bits_type>(bits ^ sign) : static_cast<bits_type>(~bits));
+  } else if constexpr (std::is_signed_v<T>) {
+    return static_cast<T>(static_cast<std::int64_t>(key ^ std::uint64_t{1} << 63));
+  } else {
+    return static_cast<T>(key);
+  }
+}
+
+// What is asked about the numbers of an interval. Its answer about one page, in bytes:
+enum class reduction_kind : std::uint8_t {
+  summary,   // 40: reduced_numbers
+  marks,     // a bit for each number that a page has room for, set if it is in the interval; bit i % 8 of byte i / 8
+  counts,    // 2 for each bucket, rounded up to 8: how many numbers are in it
+  values,    // 8: how many numbers are in the interval; 112: they, in order, if there is room for all, else zeros
+  distinct,  // the same of different numbers, in ascending order; more than there is room for: no more are counted
+};
+inline constexpr reduction_kind last_reduction_kind = reduction_kind::distinct;
+inline constexpr std::size_t listed_bytes = 112;
+inline constexpr std::uint64_t most_buckets = 256;
+
+// Asks about the numbers of an interval, both ends included. NaN is in none. Bucket i of `counts` begins at the key of
+// the lowest number + (i << shift).
 struct reduction {
   number_type type = number_type::float64;
   std::uint64_t lowest = 0;
   std::uint64_t highest = 0;
+  reduction_kind kind = reduction_kind::summary;
+  std::uint8_t shift = 0;
 
   bool operator==(const reduction&) const = default;
 };

@@ -62,8 +62,7 @@ void memory_channel::copy(const request& io) const {
   if (io.length_bytes == 0) return;  // then the buffer may be null
   std::byte* const far_bytes = address_of(io);
   if (io.reduce != nullptr) {
-    const reduced_page found = reduce_page(*io.reduce, far_bytes - io.offset_bytes, {far_bytes, io.length_bytes});
-    std::memcpy(io.buffer, &found, sizeof found);
+    answer(*io.reduce, far_bytes - io.offset_bytes, {far_bytes, io.length_bytes}, io.buffer);
   } else if (io.op == operation::read) {
     std::memcpy(io.buffer, far_bytes, io.length_bytes);
   } else {

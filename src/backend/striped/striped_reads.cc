@@ -102,9 +102,7 @@ void striped_channel::attempt(std::uint32_t index) {
 void striped_channel::read_zeros(read_part& part, std::uint64_t bytes) {
   const page_reduction* const reduce = part.request != none ? requests_[part.request].reduce : nullptr;
   if (reduce != nullptr) {
-    const reduced_page found =
-        reduce_page(*reduce, zero_page.data(), std::span(zero_page).subspan(part.begin % page_bytes, bytes));
-    std::memcpy(part.buffer, &found, sizeof found);
+    answer(*reduce, zero_page.data(), std::span(zero_page).subspan(part.begin % page_bytes, bytes), part.buffer);
   } else {
     std::memset(part.buffer, 0, bytes);
   }
@@ -226,8 +224,7 @@ void striped_channel::decode(read_part& part) {
   }
   shared_.decoded_pages.fetch_add(part.plan.pages, std::memory_order_relaxed);
   if (reduce == nullptr) return;
-  const reduced_page found = reduce_page(*reduce, into, {into + part.begin % page_bytes, part.planned_bytes});
-  std::memcpy(part.buffer, &found, sizeof found);
+  answer(*reduce, into, {into + part.begin % page_bytes, part.planned_bytes}, part.buffer);
 }
 
 void striped_channel::end_part(std::uint32_t index, int error_code) {

@@ -13,6 +13,8 @@ namespace {
 
 // A message carries at most this much, so that the server can work on one while the next is on its way.
 constexpr std::size_t most_data_bytes = 256 * kib;
+// A question about a page is never divided: its answer is about a whole part.
+static_assert(wire::maximum_batch * most_answer_bytes + page_bytes <= most_data_bytes);
 
 // No more than this a system call.
 constexpr std::size_t send_bytes = 1 * mib;

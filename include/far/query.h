@@ -1,0 +1,258 @@
+// Questions about the numbers of a far::vector or a far::array whose answers are small beside them. Remote pages are
+// not fetched for it: the memory server that holds them finds the answer (AIFM, sections 4.3 and 8.1.2; Atlas,
+// section 5.4).
+//
+//     far::vector<double> distances(farheap);
+//     const far::vector<std::size_t> trips = far::select(distances, {.lowest = 100});
+//     const std::vector<double> farthest = far::largest(distances, 10);
+//     if (const auto middle = far::median(distances)) std::printf("%g km\n", *middle);
+//
+// All of them give the same results, bit for bit, wherever the numbers are. NaN is in no interval, so it is left out,
+// and -0 counts as 0. Nobody may write to the numbers meanwhile. They run on several fibers; call them from a fiber or
+// an OS thread. docs/containers.md says what each costs.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <vector>
+
+#include "far/detail/answers.h"
+#include "far/detail/reduction.h"
+#include "far/summary.h"
+#include "far/vector.h"
+
+namespace far {
+
+// A far::vector or far::array of numbers.
+template <typename Container>
+concept far_numbers =
+    detail::reducible<typename Container::value_type> && requires(const Container& all) { all.summarize(); };
+
+namespace detail {
+
+template <reducible T>
+[[nodiscard]] reduction ask(reduction_kind kind, const interval<T>& within, unsigned shift = 0) {
+  return {number_type_of<T>(), bits_of(within.lowest), bits_of(within.highest), kind, static_cast<std::uint8_t>(shift)};
+}
+
+// Adds up the buckets of all pages. Requires: the interval is not empty, and has at most 256 buckets.
+template <far_numbers Numbers>
+[[nodiscard]] std::vector<std::uint64_t> count_buckets(const Numbers& all,
+                                                       const interval<typename Numbers::value_type>& within,
+                                                       unsigned shift) {
+  const std::size_t buckets = ((key_of(within.highest) - key_of(within.lowest)) >> shift) + 1;
+  std::vector<std::uint64_t> counts(buckets);
+  all.visit_answers(ask(reduction_kind::counts, within, shift), [&](std::size_t, std::size_t, const std::byte* answer) {
+    for (std::size_t i = 0; i < buckets; ++i) {
+      std::uint16_t one = 0;
+      std::memcpy(&one, answer + i * sizeof one, sizeof one);
+      counts[i] += one;
+    }
+  });
+  return counts;
+}
+
+// Calls take(number) for all numbers of the interval, or for different ones of each page. Pages that have more than an
+// answer has room for are fetched.
+template <far_numbers Numbers, typename Take>
+void list_numbers(const Numbers& all, reduction_kind kind, const interval<typename Numbers::value_type>& within,
+                  const Take& take) {
+  using T = typename Numbers::value_type;
+  std::vector<T> fetched;
+  all.visit_answers(ask(kind, within), [&](std::size_t first, std::size_t count, const std::byte* answer) {
+    const listed_numbers<T> found(answer);
+    for (const T number : found.numbers) take(number);
+    if (found.count <= found.most) return;
+    fetched.resize(count);
+    all.read(first, std::span<T>(fetched));
+    for (const T number : fetched) {
+      if (number >= within.lowest && number <= within.highest) take(number);
+    }
+  });
+}
+
+// The greatest number whose key is not above this one. There is a key between those of the numbers beside 0 that has
+// only -0, which compares as 0.
+template <reducible T>
+[[nodiscard]] T number_up_to_key(std::uint64_t key) {
+  const T number = number_with_key<T>(key);
+  return key_of(number) > key ? number_with_key<T>(key - 1) : number;
+}
+
+// An interval with fewer numbers than there are in the whole, and what is known of it.
+template <reducible T>
+struct narrowed {
+  interval<T> within;
+  std::uint64_t count = 0;
+  std::uint64_t below = 0;  // numbers of the whole interval that are less than those of this one
+};
+
+// Buckets of a pass: more make answers longer, and fewer make more passes.
+inline constexpr unsigned bucket_bits = 6;
+
+// Narrows an interval down to the bucket that has the number of this rank.
+template <far_numbers Numbers>
+void narrow(const Numbers& all, std::uint64_t rank, narrowed<typename Numbers::value_type>& in) {
+  using T = typename Numbers::value_type;
+  const std::uint64_t first = key_of(in.within.lowest);
+  const std::uint64_t last = key_of(in.within.highest);
+  const auto bits = static_cast<unsigned>(std::bit_width(last - first));
+  const unsigned shift = bits > bucket_bits ? bits - bucket_bits : 0;
+  const std::vector<std::uint64_t> counts = count_buckets(all, in.within, shift);
+  std::size_t bucket = 0;
+  while (bucket + 1 < counts.size() && in.below + counts[bucket] <= rank) in.below += counts[bucket++];
+  const std::uint64_t from = first + (std::uint64_t{bucket} << shift);
+  const std::uint64_t width = std::uint64_t{1} << shift;
+  in.within = {number_with_key<T>(from), number_up_to_key<T>(from + std::min(width - 1, last - from))};
+  in.count = counts[bucket];
+}
+
+// The numbers with the ranks `first` and `last` among those of the interval, 0 being the least. Requires: first <=
+// last, and below found.count().
+template <far_numbers Numbers>
+[[nodiscard]] std::pair<typename Numbers::value_type, typename Numbers::value_type> find_ranks(
+    const Numbers& all, const summary<typename Numbers::value_type>& found, std::uint64_t first, std::uint64_t last) {
+  using T = typename Numbers::value_type;
+  narrowed<T> in{{found.min(), found.max()}, found.count(), 0};
+  // So few that a page has room for its part in an answer, mostly.
+  const std::uint64_t few = std::max<std::uint64_t>(all.size() * sizeof(T) / page_bytes_of_chunks, 64);
+  while (in.count > few && key_of(in.within.lowest) != key_of(in.within.highest)) narrow(all, first, in);
+  if (last >= in.below + in.count) {
+    // They lie in different buckets; the second is the least of what follows.
+    const T one = find_ranks(all, found, first, first).first;
+    return {one, first == last ? one : find_ranks(all, found, last, last).first};
+  }
+  const auto zero_is_positive = [](T number) { return number_with_key<T>(key_of(number)); };
+  if (key_of(in.within.lowest) == key_of(in.within.highest)) {
+    return {zero_is_positive(in.within.lowest), zero_is_positive(in.within.lowest)};
+  }
+  std::vector<T> listed;
+  list_numbers(all, reduction_kind::values, in.within, [&](T number) { listed.push_back(zero_is_positive(number)); });
+  const auto at = [&](std::uint64_t rank) {
+    const auto place = listed.begin() + static_cast<std::ptrdiff_t>(rank - in.below);
+    std::nth_element(listed.begin(), place, listed.end());
+    return *place;
+  };
+  const T one = at(first);
+  return {one, at(last)};
+}
+
+}  // namespace detail
+
+// The indices of all numbers of the interval, in ascending order, as a vector in the same far heap. Throws as
+// far::vector::push_back.
+template <far_numbers Numbers>
+[[nodiscard]] vector<std::size_t> select(const Numbers& all, const interval<typename Numbers::value_type>& within) {
+  vector<std::size_t> found(all.home());
+  std::vector<std::size_t> of_page;
+  all.visit_answers(detail::ask(detail::reduction_kind::marks, within),
+                    [&](std::size_t first, std::size_t count, const std::byte* answer) {
+                      of_page.clear();
+                      detail::visit_marks(answer, count, [&](std::size_t i) { of_page.push_back(first + i); });
+                      found.append(of_page);
+                    });
+  return found;
+}
+
+// How often each integer from `within.lowest` to `within.highest` occurs. Throws std::invalid_argument when they are
+// more than 65536. 256 of them take a pass.
+template <far_numbers Numbers>
+  requires std::integral<typename Numbers::value_type>
+[[nodiscard]] std::vector<std::uint64_t> tally(const Numbers& all,
+                                               const interval<typename Numbers::value_type>& within) {
+  using T = typename Numbers::value_type;
+  if (within.lowest > within.highest) return {};
+  const std::uint64_t first = detail::key_of(within.lowest);
+  const std::uint64_t last = detail::key_of(within.highest);
+  if (last - first > 0xffff) throw std::invalid_argument("far::tally: the interval has more than 65536 numbers");
+  std::vector<std::uint64_t> counts;
+  for (std::uint64_t from = first; from <= last && counts.size() <= last - first; from += detail::most_buckets) {
+    const std::uint64_t to = from + std::min(detail::most_buckets - 1, last - from);
+    const auto part = detail::count_buckets(all, {detail::number_with_key<T>(from), detail::number_with_key<T>(to)}, 0);
+    counts.insert(counts.end(), part.begin(), part.end());
+  }
+  return counts;
+}
+
+// The quantile of the numbers of the interval, from 0 (the least) to 1 (the greatest): interpolated between the two
+// numbers beside it, as by pandas and NumPy. Nothing when there are no numbers. Throws std::invalid_argument when
+// `fraction` is not from 0 to 1. Integers beyond 2^53 are rounded to double first.
+template <far_numbers Numbers>
+[[nodiscard]] std::optional<double> quantile(const Numbers& all, double fraction,
+                                             const interval<typename Numbers::value_type>& within = {}) {
+  if (!(fraction >= 0 && fraction <= 1)) throw std::invalid_argument("far::quantile: the fraction is from 0 to 1");
+  const auto found = all.summarize(within);
+  if (found.count() == 0) return std::nullopt;
+  const double rank = fraction * static_cast<double>(found.count() - 1);
+  const auto first = std::min<std::uint64_t>(static_cast<std::uint64_t>(rank), found.count() - 1);
+  const double share = rank - static_cast<double>(first);
+  const std::uint64_t last = share > 0 ? std::min<std::uint64_t>(first + 1, found.count() - 1) : first;
+  const auto [below, above] = detail::find_ranks(all, found, first, last);
+  const auto low = static_cast<double>(below);
+  const auto high = static_cast<double>(above);
+  // Equal ones, which may be infinite.
+  if (low == high) return low;
+  return share == 0.5 ? low / 2 + high / 2 : low + (high - low) * share;
+}
+
+// The middle number, or the mean of the two in the middle.
+template <far_numbers Numbers>
+[[nodiscard]] std::optional<double> median(const Numbers& all,
+                                           const interval<typename Numbers::value_type>& within = {}) {
+  return quantile(all, 0.5, within);
+}
+
+// The `count` largest numbers of the interval, or all when there are fewer, in descending order. Numbers that occur
+// several times are there as often.
+template <far_numbers Numbers>
+[[nodiscard]] std::vector<typename Numbers::value_type> largest(
+    const Numbers& all, std::size_t count, const interval<typename Numbers::value_type>& within = {}) {
+  using T = typename Numbers::value_type;
+  const auto found = all.summarize(within);
+  const std::size_t wanted = std::min<std::size_t>(count, found.count());
+  if (wanted == 0) return {};
+  const std::uint64_t rank = found.count() - wanted;
+  const T least = detail::find_ranks(all, found, rank, rank).first;
+  // Those above it are fewer than wanted; it fills up the rest, so that many equal ones need not be listed.
+  std::vector<T> numbers;
+  const std::uint64_t key = detail::key_of(least);
+  if (key != detail::key_of(found.max())) {
+    const interval<T> above{detail::number_with_key<T>(key + 1), found.max()};
+    detail::list_numbers(all, detail::reduction_kind::values, above,
+                         [&](T number) { numbers.push_back(detail::number_with_key<T>(detail::key_of(number))); });
+  }
+  std::sort(numbers.begin(), numbers.end(), [](T a, T b) { return a > b; });
+  numbers.resize(wanted, least);
+  return numbers;
+}
+
+// The different numbers of the interval, in ascending order. They are kept in local memory.
+template <far_numbers Numbers>
+[[nodiscard]] std::vector<typename Numbers::value_type> distinct(
+    const Numbers& all, const interval<typename Numbers::value_type>& within = {}) {
+  using T = typename Numbers::value_type;
+  std::vector<std::uint64_t> keys;
+  std::size_t sorted = 0;
+  const auto tidy = [&] {
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    sorted = keys.size();
+  };
+  detail::list_numbers(all, detail::reduction_kind::distinct, within, [&](T number) {
+    keys.push_back(detail::key_of(number));
+    if (keys.size() >= 2 * sorted + 4096) tidy();
+  });
+  tidy();
+  std::vector<T> numbers;
+  numbers.reserve(keys.size());
+  for (const std::uint64_t key : keys) numbers.push_back(detail::number_with_key<T>(key));
+  return numbers;
+}
+
+}  // namespace far

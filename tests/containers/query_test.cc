@@ -1,0 +1,276 @@
+// Questions about the numbers of containers, beside plain loops, on far tiers that answer them and on others. Needs
+// permission for userfaultfd.
+#include "far/query.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "far/array.h"
+#include "far/runtime.h"
+#include "far/vector.h"
+#include "memory_server.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+using testing_support::memory_server;
+
+class queries : public heap::real_pager_test<> {
+ protected:
+  runtime& farheap(const std::string& far_tier, std::size_t local_bytes = 16 * mib) {
+    home_.reset();
+    runtime_options chosen = heap::small_runtime(local_bytes);
+    chosen.far = far_tier;
+    home_ = std::make_unique<runtime>(chosen);
+    return *home_;
+  }
+
+  // Many equal ones, and some of all sizes.
+  template <typename T>
+  static std::vector<T> some(std::size_t count) {
+    std::mt19937_64 random(count);
+    std::vector<T> numbers(count);
+    for (T& number : numbers) {
+      const std::uint64_t bits = random();
+      const std::uint64_t kind = random() % 8;
+      if constexpr (std::is_floating_point_v<T>) {
+        number = static_cast<T>(static_cast<std::int64_t>(bits) >> 40) / 16;
+        if (kind == 0) number = std::numeric_limits<T>::quiet_NaN();
+        if (kind == 1) number = bits % 2 == 0 ? T{0} : -T{0};
+        if (kind == 2) number = static_cast<T>(1) / number;
+        if (kind == 3) number = static_cast<T>(static_cast<int>(bits % 50) - 25);
+      } else {
+        number = static_cast<T>(kind < 4 ? bits % 50 : bits);
+      }
+    }
+    return numbers;
+  }
+
+  template <typename T>
+  struct answered {
+    std::vector<std::size_t> selected;
+    std::vector<std::uint64_t> tallied;
+    std::vector<T> largest;
+    std::vector<T> distinct;
+    std::vector<T> gathered;
+    std::vector<double> quantiles;
+  };
+  static constexpr std::array fractions = {0.0, 0.1, 0.25, 0.5, 0.999, 1.0};
+
+  template <typename T>
+  static answered<T> ask(const vector<T>& all, const interval<T>& within) {
+    answered<T> got;
+    const vector<std::size_t> selected = select(all, within);
+    got.selected.resize(selected.size());
+    selected.read(0, std::span<std::size_t>(got.selected));
+    if constexpr (std::is_integral_v<T>) got.tallied = tally(all, interval<T>{T{3}, T{90}});
+    got.largest = largest(all, 1000, within);
+    got.distinct = distinct(all, within);
+    got.gathered.resize(selected.size());
+    all.gather(got.selected, std::span<T>(got.gathered));
+    for (const double fraction : fractions) {
+      if (const auto one = quantile(all, fraction, within)) got.quantiles.push_back(*one);
+    }
+    return got;
+  }
+
+  template <typename T>
+  static answered<T> ask_plainly(const std::vector<T>& all, const interval<T>& within) {
+    answered<T> got;
+    if constexpr (std::is_integral_v<T>) got.tallied.resize(88);
+    std::vector<T> sorted;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if constexpr (std::is_integral_v<T>) {
+        if (all[i] >= T{3} && all[i] <= T{90}) ++got.tallied[static_cast<std::size_t>(all[i]) - 3];
+      }
+      if (!(all[i] >= within.lowest && all[i] <= within.highest)) continue;
+      got.selected.push_back(i);
+      got.gathered.push_back(all[i]);
+      sorted.push_back(all[i] == 0 ? T{0} : all[i]);
+    }
+    std::sort(sorted.begin(), sorted.end());
+    got.largest.assign(sorted.rbegin(), sorted.rbegin() + std::min<std::ptrdiff_t>(1000, std::ssize(sorted)));
+    got.distinct = sorted;
+    got.distinct.erase(std::unique(got.distinct.begin(), got.distinct.end()), got.distinct.end());
+    for (const double fraction : fractions) {
+      if (sorted.empty()) break;
+      const double rank = fraction * static_cast<double>(sorted.size() - 1);
+      const auto at = static_cast<std::size_t>(rank);
+      const auto low = static_cast<double>(sorted[at]);
+      const auto high = static_cast<double>(sorted[std::min(at + 1, sorted.size() - 1)]);
+      const double share = rank - static_cast<double>(at);
+      got.quantiles.push_back(share == 0.5 ? low / 2 + high / 2 : low == high ? low : low + (high - low) * share);
+    }
+    return got;
+  }
+
+  // Bit for bit, so that -0 is not 0.
+  template <typename T>
+  static void expect_same(const std::vector<T>& got, const std::vector<T>& expected, const char* what) {
+    ASSERT_EQ(got.size(), expected.size()) << what;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      ASSERT_EQ(detail::bits_of(got[i]), detail::bits_of(expected[i])) << what << " " << i << ": " << +got[i];
+    }
+  }
+  template <typename T>
+  static void expect_right(const vector<T>& all, const std::vector<T>& plain, const interval<T>& within) {
+    const answered<T> got = ask(all, within);
+    const answered<T> expected = ask_plainly(plain, within);
+    expect_same(got.selected, expected.selected, "selected");
+    expect_same(got.tallied, expected.tallied, "tallied");
+    expect_same(got.largest, expected.largest, "largest");
+    expect_same(got.distinct, expected.distinct, "distinct");
+    expect_same(got.gathered, expected.gathered, "gathered");
+    expect_same(got.quantiles, expected.quantiles, "quantiles");
+  }
+
+  std::uint64_t reduced() const { return home_->statistics().reduced_pages; }
+
+  std::unique_ptr<runtime> home_;
+};
+
+template <typename T>
+class queries_of : public queries {};
+using all_types = testing::Types<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t,
+                                 std::uint32_t, std::uint64_t, float, double>;
+TYPED_TEST_SUITE(queries_of, all_types);
+
+// Some pages are here, changed or not, and the others are not.
+TYPED_TEST(queries_of, numbers_of_every_type_equal_plain_loops) {
+  using T = TypeParam;
+  runtime& home = this->farheap("memory:");
+  auto plain = this->template some<T>(4 * mib / sizeof(T) + 77);
+  vector<T> all(home, plain);
+  home.evict_all();
+  const std::uint64_t before = this->reduced();
+  this->expect_right(all, plain, {});
+  EXPECT_GT(this->reduced(), before + 5'000u);
+  for (std::size_t i = 0; i < plain.size(); i += 100'003) {
+    plain[i] = T{17};
+    all.write(i, T{17});
+    static_cast<void>(all.read((i + 5'000) % plain.size()));
+  }
+  this->expect_right(all, plain, {T{2}, T{20}});
+  this->expect_right(all, plain, {T{50}, T{3}});
+  home.validate();
+}
+
+TEST_F(queries, of_few_numbers_and_of_none) {
+  runtime& home = farheap("memory:");
+  vector<std::int32_t> few(home);
+  expect_right(few, {}, {});
+  EXPECT_EQ(median(few), std::nullopt);
+  few.append(std::vector<std::int32_t>{5, -4, 7, 7});
+  EXPECT_EQ(median(few), 6.0);
+  EXPECT_EQ(largest(few, 2), (std::vector<std::int32_t>{7, 7}));
+  EXPECT_EQ(distinct(few), (std::vector<std::int32_t>{-4, 5, 7}));
+  EXPECT_EQ(tally(few, {-5, -3}), (std::vector<std::uint64_t>{0, 1, 0}));
+  EXPECT_EQ(select(few, {5, 6}).read(0), 0u);
+  // Groups of sixteen, which come and go alone; an array.
+  std::vector<std::int64_t> plain(10'000);
+  vector<std::int64_t, 16> grouped(home);
+  for (std::int64_t i = 0; i < 10'000; ++i) grouped.push_back(i);
+  home.evict_all();
+  EXPECT_EQ(median(grouped), 4999.5);
+  EXPECT_EQ(select(grouped, {.lowest = 9'000}).size(), 1'000u);
+  std::vector<std::int64_t> got(3);
+  grouped.gather(std::vector<std::size_t>{9'999, 4, 5}, std::span<std::int64_t>(got));
+  EXPECT_EQ(got, (std::vector<std::int64_t>{9'999, 4, 5}));
+  // Backwards, several times, and across the ends of pages.
+  vector<std::int64_t> whole(home);
+  for (std::int64_t i = 0; i < 10'000; ++i) whole.push_back(i);
+  home.evict_all();
+  std::vector<std::size_t> indices;
+  for (std::size_t i = 0; i < 5'000; ++i) indices.push_back((i / 7 * 9'973 + 10'000 - i % 7) % 10'000);
+  std::vector<std::int64_t> many(indices.size());
+  whole.gather(indices, std::span<std::int64_t>(many));
+  for (std::size_t i = 0; i < many.size(); ++i) ASSERT_EQ(many[i], static_cast<std::int64_t>(indices[i])) << i;
+  array<std::uint16_t, 100, 100> square(home);
+  square.fill(3);
+  home.evict_all();
+  EXPECT_EQ(tally(square, {2, 4}), (std::vector<std::uint64_t>{0, 10'000, 0}));
+}
+
+TEST_F(queries, refuse_what_makes_no_sense) {
+  runtime& home = farheap("memory:");
+  vector<std::int32_t> few(home, std::vector<std::int32_t>{1, 2, 3});
+  EXPECT_THROW(static_cast<void>(quantile(few, 1.5)), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(quantile(few, std::numeric_limits<double>::quiet_NaN())), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(tally(few, {})), std::invalid_argument);
+  std::vector<std::int32_t> into(2, -1);
+  EXPECT_THROW(few.gather(std::vector<std::size_t>{1, 3}, std::span<std::int32_t>(into)), std::out_of_range);
+  EXPECT_EQ(into, (std::vector<std::int32_t>{-1, -1})) << "nothing was copied";
+  EXPECT_EQ(tally(few, {-40'000, 25'535}).size(), 65'536u);
+}
+
+TEST_F(queries, have_extreme_numbers) {
+  runtime& home = farheap("memory:");
+  const std::vector<std::uint64_t> ends = {0, ~std::uint64_t{0}, ~std::uint64_t{0} - 1};
+  EXPECT_EQ(largest(vector<std::uint64_t>(home, ends), 2), (std::vector{~std::uint64_t{0}, ~std::uint64_t{0} - 1}));
+  EXPECT_EQ(tally(vector<std::uint64_t>(home, ends), {~std::uint64_t{0} - 300, ~std::uint64_t{0}}).back(), 1u);
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double least = std::numeric_limits<double>::denorm_min();
+  EXPECT_EQ(detail::number_up_to_key<double>(detail::key_of(0.0) - 1), -least) << "in between is only -0";
+  std::vector<double> numbers = {-infinity, infinity, infinity, -0.0, least, -least};
+  for (int i = 0; i < 10'000; ++i) numbers.push_back(i % 2 == 0 ? -least : 0.0);
+  const vector<double> all(home, numbers);
+  EXPECT_EQ(median(all), 0.0);
+  EXPECT_EQ(quantile(all, 1), infinity);
+  EXPECT_EQ(distinct(all), (std::vector{-infinity, -least, 0.0, least, infinity}));
+  EXPECT_EQ(largest(all, 4), (std::vector{infinity, infinity, least, 0.0}));
+}
+
+TEST_F(queries, on_memory_servers_with_copies_stripes_and_parity_fetch_nothing) {
+  const memory_server first({});
+  const memory_server second({});
+  const memory_server third({});
+  const std::string addresses = first.address() + "," + second.address() + "," + third.address();
+  const auto plain = some<double>(600'000);
+  for (const std::string& way : {"tcp://" + first.address(), "tcp://" + addresses + "?copies=2",
+                                 "tcp://" + addresses + "?copies=1", "tcp://" + addresses + "?parity=2+1"}) {
+    runtime& home = farheap(way);
+    const vector<double> all(home, plain);
+    home.evict_all();
+    const runtime_statistics before = home.statistics();
+    EXPECT_TRUE(median(all).has_value());
+    EXPECT_EQ(select(all, {.lowest = 1e6, .highest = 1e5}).size(), 0u);
+    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + 3'000) << way;
+    EXPECT_LT(home.statistics().fetched_pages, before.fetched_pages + 100) << way;
+    expect_right(all, plain, {-30, 1'000});
+    expect_right(all, plain, {});
+  }
+}
+
+// The other copy answers what the server that is gone would have, or the pages are fetched.
+TEST_F(queries, survive_a_server_of_two) {
+  memory_server first({});
+  const memory_server second({});
+  runtime& home = farheap("tcp://" + first.address() + "," + second.address() + "?copies=2&timeout=1s");
+  const auto plain = some<std::int32_t>(6'000'000);
+  const vector<std::int32_t> all(home, plain);
+  home.evict_all();
+  first.kill();
+  expect_right(all, plain, {5, 30});
+}
+
+TEST_F(queries, of_a_far_tier_that_computes_nothing_fetch) {
+  runtime& home = farheap("zmem:");
+  const auto plain = some<std::uint32_t>(6'000'000);
+  const vector<std::uint32_t> all(home, plain);
+  expect_right(all, plain, {10, 30});
+  EXPECT_EQ(reduced(), 0u);
+}
+
+}  // namespace
+}  // namespace far
