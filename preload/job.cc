@@ -47,9 +47,8 @@ kind kind_of(std::size_t index) {
     const statistics none;
     return static_cast<std::size_t>(&(none.*member) - &none.budget_bytes);
   };
-  for (const auto member :
-       {&statistics::budget_bytes, &statistics::local_bytes, &statistics::far_bytes, &statistics::far_stored_bytes,
-        &statistics::lacking_copies}) {
+  for (const auto member : {&statistics::budget_bytes, &statistics::local_bytes, &statistics::far_bytes,
+                            &statistics::far_stored_bytes, &statistics::lacking_copies}) {
     if (index == at(member)) return kind::now;
   }
   for (const auto member : {&statistics::servers, &statistics::away_servers}) {

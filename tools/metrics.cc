@@ -23,12 +23,11 @@ namespace {
 using engine::statistics;
 
 // The others only grow.
-constexpr std::array gauges{&statistics::budget_bytes,     &statistics::local_bytes,
-                            &statistics::peak_local_bytes, &statistics::far_bytes,
-                            &statistics::peak_far_bytes,   &statistics::far_stored_bytes,
-                            &statistics::servers,          &statistics::peak_far_stored_bytes,
-                            &statistics::away_servers,     &statistics::over_budget_pages,
-                            &statistics::lacking_copies};
+constexpr std::array gauges{
+    &statistics::budget_bytes,      &statistics::local_bytes,           &statistics::peak_local_bytes,
+    &statistics::far_bytes,         &statistics::peak_far_bytes,        &statistics::far_stored_bytes,
+    &statistics::servers,           &statistics::peak_far_stored_bytes, &statistics::away_servers,
+    &statistics::over_budget_pages, &statistics::lacking_copies};
 
 std::string escaped(std::string_view label) {
   std::string text;
@@ -62,6 +61,11 @@ std::string labels_of(const job_snapshot& job, const preload::job_process& one) 
   return fmt::format("pid=\"{}\",program=\"{}\",job=\"{}\"", one.pid, escaped(one.program), job.processes.front().pid);
 }
 
+class running_programs final : public server::metrics_source {
+ public:
+  std::string metrics(std::uint64_t /*now_ns*/) override { return prometheus_text(take_all_snapshots()); }
+};
+
 int serve(const metrics_options& chosen) {
   const result<server::address> at = server::parse_address(chosen.listen);
   if (!at) return fail(exit_usage, "--listen: " + at.error().message);
@@ -87,10 +91,8 @@ int serve(const metrics_options& chosen) {
   if (const int code = pthread_sigmask(SIG_BLOCK, &ends, nullptr); code != 0) {
     return fail(exit_failure, fmt::format("signals cannot be blocked ({})", std::strerror(code)));
   }
-  server::metrics_pages pages;
-  pages.metrics = [](std::uint64_t /*now_ns*/) { return prometheus_text(take_all_snapshots()); };
-  const result<std::unique_ptr<server::metrics_server>> served =
-      server::metrics_server::start(at.value(), std::move(pages), {.tokens = &tokens});
+  const result<std::unique_ptr<server::metrics_server>> served = server::metrics_server::start(
+      at.value(), std::make_unique<running_programs>(), {.tokens = &tokens, .token_option = "--token-file"});
   if (!served) return fail(exit_failure, served.error().message);
   fmt::print("metrics on http://{}/metrics\n", served.value()->where());
   std::fflush(stdout);

@@ -1,4 +1,5 @@
-// `farheap metrics`: the counters of the programs under `farheap run`, and of those with a far::runtime, for Prometheus.
+// `farheap metrics`: the counters of the programs under `farheap run`, and of those with a far::runtime, for
+// Prometheus.
 #pragma once
 
 #include <string>

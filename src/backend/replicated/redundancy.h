@@ -13,8 +13,8 @@ namespace far::backend {
 // look() is called by one thread at a time, the getters by any.
 class redundancy {
  public:
-  // `lacking(number)`: how many copies the pages of a group lack now; groups are numbered from 0 to `end`. `is_idle`: the
-  // repairer has found all in order.
+  // `lacking(number)`: how many copies the pages of a group lack now; groups are numbered from 0 to `end`. `is_idle`:
+  // the repairer has found all in order.
   template <typename Counter>
   void look(const layer& members, std::uint64_t end, bool is_idle, Counter lacking) {
     const std::uint64_t now_ns = members.time.now_ns();
@@ -31,8 +31,8 @@ class redundancy {
         std::ranges::count_if(members.view(), [](const member* one) { return !one->is_gone(); }));
   }
   [[nodiscard]] static std::uint64_t away_servers(const layer& members) {
-    return static_cast<std::uint64_t>(std::ranges::count_if(
-        members.view(), [](const member* one) { return !one->is_gone() && !one->serves(); }));
+    return static_cast<std::uint64_t>(
+        std::ranges::count_if(members.view(), [](const member* one) { return !one->is_gone() && !one->serves(); }));
   }
   // As of the last time that all groups had been looked at.
   [[nodiscard]] std::uint64_t lacking_copies() const { return lacking_copies_.load(std::memory_order_relaxed); }

@@ -411,7 +411,8 @@ void striped_backend::update_capacity() {
                    [this](std::uint64_t number) { return lacking_pages(number); });
 }
 
-// Of its sealed rows: the pages in places whose holder is away or misses them. A spare has them only when it takes over.
+// Of its sealed rows: the pages in places whose holder is away or misses them. A spare has them only when it takes
+// over.
 std::uint64_t striped_backend::lacking_pages(std::uint64_t number) const {
   const lock_guard guard(shared_.table.lock);
   const stripe_group& counted = shared_.table.group_at(number);
