@@ -94,6 +94,7 @@ void metrics_server::run() {
   while (!ends_) {
     const bool has_newcomers = wait();
     const std::uint64_t now_ns = now();
+    if (past_.is_due(now_ns)) past_.note(sum(view_.loops), view_.lent->report(), now_ns);
     for (const auto& served : connections_) step(*served, now_ns);
     remove_ended(now_ns);
     if (has_newcomers) accept_all(now_ns);
@@ -218,7 +219,7 @@ metrics_server::answer metrics_server::answer_to(const connection& served, std::
   }
   if (asked.path != "/") return {.code = 404, .body = "there are /, /metrics, /healthz and /readyz\n"};
   const rates speed = speed_.look(sum(view_.loops), now_ns);
-  return {.type = "text/html; charset=utf-8", .body = status_page(view_, speed, now_ns)};
+  return {.type = "text/html; charset=utf-8", .body = status_page(view_, speed, past_, now_ns)};
 }
 
 void metrics_server::put(connection& served, const answer& said, bool with_body) {

@@ -20,6 +20,7 @@
 #include "server/failed_logins.h"
 #include "server/http_request.h"
 #include "server/metrics.h"
+#include "server/plots.h"
 #include "server/token_book.h"
 
 namespace far::server {
@@ -91,6 +92,7 @@ class metrics_server {
   const server_view view_;
   const metrics_options chosen_;
   rate_meter speed_;
+  history past_;  // of the thread
   failed_logins failures_;
   std::vector<std::unique_ptr<connection>> connections_;  // oldest first
   std::uint64_t accept_again_at_ns_ = 0;
