@@ -94,7 +94,7 @@ void metrics_server::run() {
   while (!ends_) {
     const bool has_newcomers = wait();
     const std::uint64_t now_ns = now();
-    if (past_.is_due(now_ns)) past_.note(sum(view_.loops), view_.lent->report(), now_ns);
+    if (past_.is_due(now_ns)) past_.note(sum(view_.loops), view_.lent->used(), now_ns);
     for (const auto& served : connections_) step(*served, now_ns);
     remove_ended(now_ns);
     if (has_newcomers) accept_all(now_ns);

@@ -125,9 +125,7 @@ TEST_F(Metrics, TheHistoryHasRatesAndForgets) {
   seen.requests[0] = 500;
   seen.bytes_written = 4000;
   EXPECT_TRUE(past.is_due(3'000'000'000));
-  store_report lent;
-  lent.held_blocks = 3;
-  past.note(seen, lent, 3'000'000'000);
+  past.note(seen, store::usage{3, 0}, 3'000'000'000);
   ASSERT_EQ(past.points().size(), 1u);
   EXPECT_DOUBLE_EQ(past.points()[0].requests, 250);
   EXPECT_DOUBLE_EQ(past.points()[0].bytes_written, 2000);

@@ -26,15 +26,15 @@ double y_of(double value, double top) {
 
 }  // namespace
 
-void history::note(const totals& now, const store_report& report, std::uint64_t now_ns) {
+void history::note(const totals& now, const store::usage& used, std::uint64_t now_ns) {
   if (seen_at_ns_ != 0 && now_ns > seen_at_ns_) {
     const double seconds = static_cast<double>(now_ns - seen_at_ns_) / 1e9;
     points_.push_back({.at_ns = now_ns,
                        .requests = static_cast<double>(now.all_requests() - requests_) / seconds,
                        .bytes_read = static_cast<double>(now.bytes_read - bytes_read_) / seconds,
                        .bytes_written = static_cast<double>(now.bytes_written - bytes_written_) / seconds,
-                       .held_bytes = report.held_blocks * block_bytes,
-                       .spilled_bytes = report.spill ? report.spill->places_used * block_bytes : 0});
+                       .held_bytes = used.held_blocks * block_bytes,
+                       .spilled_bytes = used.spilled_blocks * block_bytes});
   }
   while (!points_.empty() && now_ns - points_.front().at_ns > span_ns) points_.pop_front();
   seen_at_ns_ = now_ns;

@@ -31,7 +31,7 @@ class history {
   // Whether the next point is due.
   [[nodiscard]] bool is_due(std::uint64_t now_ns) const { return seen_at_ns_ == 0 || now_ns >= seen_at_ns_ + step_ns; }
   // Adds a point, and forgets those that are older than span_ns. The first call only sets the beginning.
-  void note(const totals& now, const store_report& report, std::uint64_t now_ns);
+  void note(const totals& now, const store::usage& used, std::uint64_t now_ns);
   [[nodiscard]] const std::deque<history_point>& points() const { return points_; }
 
  private:
