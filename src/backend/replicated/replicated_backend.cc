@@ -501,6 +501,8 @@ void replicated_backend::update_capacity() {
   shared_.report_shortage();
   const std::uint64_t groups = shared_.fitting_groups();
   total_slots_.store(groups > capacity_limit_ / group_slots ? capacity_limit_ : groups * group_slots);
+  redundancy_.look(shared_, shared_.groups_end.load(), repairer_->idle(),
+                   [this](std::uint64_t number) { return lacking_copies(number); });
 }
 
 void replicated_backend::after_fork_in_child() {
@@ -512,7 +514,12 @@ void replicated_backend::after_fork_in_child() {
 capacity replicated_backend::report() const {
   return {.total_slots = total_slots_.load(std::memory_order_relaxed),
           .used_slots = used_slots_.load(std::memory_order_relaxed),
-          .damaged_copies = shared_.damaged_slots()};
+          .damaged_copies = shared_.damaged_slots(),
+          .servers = redundancy::servers(shared_),
+          .away_servers = redundancy::away_servers(shared_),
+          .lacking_copies = redundancy_.lacking_copies(),
+          .repaired_copies = repairer_->counts().repaired_slots,
+          .degraded_ns = redundancy_.degraded_ns()};
 }
 
 // A read goes to one member, and many reads go to all of them.

@@ -34,6 +34,7 @@
 
 #include "backend/backend.h"
 #include "backend/replicated/layer.h"
+#include "backend/replicated/redundancy.h"
 #include "backend/replicated/repairer.h"
 #include "backend/slot_allocator.h"
 #include "base/spin_lock.h"
@@ -139,6 +140,7 @@ class replicated_backend final : public backend, private placement {
   void take_in(slot_id first, std::size_t count) FAR_REQUIRES(placement_lock_);
   bool give_up(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   void update_capacity() FAR_REQUIRES(tending_);
+  [[nodiscard]] std::uint64_t lacking_copies(std::uint64_t number) const;
   void take_in_found_server() FAR_REQUIRES(tending_);
 
   const std::uint64_t capacity_limit_;
@@ -151,6 +153,7 @@ class replicated_backend final : public backend, private placement {
   mutable layer shared_;
   slot_allocator slots_;
   std::unique_ptr<repairer> repairer_;
+  redundancy redundancy_;
 
   // Guards which slots are whose: `slots_`, and of groups `placed`, `available` and `owned` (these also by the group's
   // lock). Taken before a group's lock.

@@ -401,8 +401,29 @@ void striped_backend::update_capacity() {
   std::uint64_t groups = 0;
   if (room.size() >= shape().data) groups = placeable_groups(room, std::min(shape().places(), room.size()));
   total_slots_.store(std::min(capacity_limit_, usable_pages(groups, group_slots * shape().data)));
+  std::uint64_t end = 0;
+  {
+    const lock_guard guard(shared_.table.lock);
+    if (shared_.table.take_emptied()) shared_.members.call_for_attention();
+    end = shared_.table.groups_end();
+  }
+  redundancy_.look(shared_.members, end, mender_.is_idle(),
+                   [this](std::uint64_t number) { return lacking_pages(number); });
+}
+
+// Of its sealed rows: the pages in places whose holder is away or misses them. A spare has them only when it takes
+// over.
+std::uint64_t striped_backend::lacking_pages(std::uint64_t number) const {
   const lock_guard guard(shared_.table.lock);
-  if (shared_.table.take_emptied()) shared_.members.call_for_attention();
+  const stripe_group& counted = shared_.table.group_at(number);
+  if (!counted.placed) return 0;
+  std::uint64_t lacking = 0;
+  for (std::size_t place = 0; place < shape().places(); ++place) {
+    const holder& held = counted.holders[place];
+    const bool serves = held.present && shared_.members.at(held.member).serves();
+    lacking += serves ? counted.stale(place).size() : counted.sealed.size();
+  }
+  return lacking;
 }
 
 void striped_backend::after_fork_in_child() {
@@ -415,7 +436,12 @@ void striped_backend::after_fork_in_child() {
 capacity striped_backend::report() const {
   return {.total_slots = total_slots_.load(std::memory_order_relaxed),
           .used_slots = used_slots_.load(std::memory_order_relaxed),
-          .damaged_copies = shared_.members.damaged_slots()};
+          .damaged_copies = shared_.members.damaged_slots(),
+          .servers = redundancy::servers(shared_.members),
+          .away_servers = redundancy::away_servers(shared_.members),
+          .lacking_copies = redundancy_.lacking_copies(),
+          .repaired_copies = mender_.counts().mended_rows,
+          .degraded_ns = redundancy_.degraded_ns()};
 }
 
 // A read goes to one member, and many reads go to all of them.

@@ -28,6 +28,26 @@ TEST_F(striped, an_empty_group_that_lacks_a_place_is_given_up) {
   expect_all();
 }
 
+TEST_F(striped, pages_of_rows_that_are_lacking_are_counted_until_they_are_made_again) {
+  open(4, {2, 1});
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
+  tend(1000 * ms);
+  EXPECT_EQ(tested_->report().servers, 4u);
+  EXPECT_EQ(tested_->report().lacking_copies, 0u);
+  EXPECT_EQ(tested_->report().degraded_ns, 0u);
+  ASSERT_GT(members_[1]->used(), 0u);
+  take_down(1);
+  tend(600 * ms);
+  EXPECT_EQ(tested_->report().away_servers, 1u);
+  const std::uint64_t lacking = tested_->report().lacking_copies;
+  EXPECT_GT(lacking, 0u);
+  EXPECT_LE(lacking, members_[1]->used());
+  EXPECT_GT(tested_->report().degraded_ns, 200 * ms);
+  tend(60'000 * ms);
+  EXPECT_EQ(tested_->report().lacking_copies, 0u);
+  EXPECT_GE(tested_->report().repaired_copies, lacking);
+}
+
 // With as many servers as there are, not more are there to come. Then it is as good as another one.
 TEST_F(striped, an_empty_group_that_lacks_a_place_is_used_while_a_member_is_away) {
   open(3, {2, 1});
