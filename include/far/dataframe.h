@@ -74,6 +74,7 @@ class dataframe {
       throw std::invalid_argument("the column '" + name + "' has " + std::to_string(values.size()) +
                                   " rows, and the others have " + std::to_string(rows()));
     }
+    values.place(where_);
     columns_.emplace_back(std::move(name), std::move(values));
     return columns_.back().second;
   }
@@ -86,8 +87,9 @@ class dataframe {
   }
   void append(std::initializer_list<cell> row) { append(std::span(row.begin(), row.size())); }
 
-  // Where the questions about all columns are answered; see far::placement.
+  // Where the questions about all columns are answered, also about those that come later; see far::placement.
   void place(placement where) {
+    where_ = where;
     for (auto& [name, one] : columns_) one.place(where);
   }
 
@@ -133,6 +135,7 @@ class dataframe {
   // Rows by their indices, in that order. Throws std::out_of_range.
   [[nodiscard]] dataframe take(const vector<std::size_t>& rows) const {
     dataframe taken(in_);
+    taken.where_ = where_;
     for (const auto& [name, one] : columns_) taken.columns_.emplace_back(name, one.take(rows));
     return taken;
   }
@@ -208,6 +211,7 @@ class dataframe {
   }
 
   tag in_;
+  placement where_ = placement::automatic;
   std::vector<std::pair<std::string, column>> columns_;
 };
 
