@@ -94,8 +94,7 @@ taxi::counts count_vendors(const far::dataframe& trips) {
 }
 
 std::map<unsigned, taxi::counts> count_passengers(const far::dataframe& trips) {
-  const far::dataframe grouped =
-      trips.group_by({"vendor", "passengers"}, {{"passengers", far::aggregate::count}});
+  const far::dataframe grouped = trips.group_by({"vendor", "passengers"}, {{"passengers", far::aggregate::count}});
   std::map<unsigned, taxi::counts> found;
   for (std::size_t row = 0; row < grouped.rows(); ++row) {
     const auto vendor = static_cast<unsigned>(integer(grouped["vendor"].at(row)));
@@ -134,9 +133,8 @@ taxi::pickup_range find_pickup_range(const far::dataframe& trips) {
 
 taxi::pickup_counts count_pickups(far::dataframe& trips) {
   const auto derived = [&](const char* name, unsigned (*part_of)(taxi::local_seconds)) {
-    return counts_of(trips.derive<std::int64_t>(name, {"pickup"}, [&](std::int64_t pickup) {
-      return static_cast<std::int64_t>(part_of(pickup));
-    }));
+    return counts_of(trips.derive<std::int64_t>(
+        name, {"pickup"}, [&](std::int64_t pickup) { return static_cast<std::int64_t>(part_of(pickup)); }));
   };
   taxi::pickup_counts found;
   found.by_hour = derived("hour", taxi::hour_of);

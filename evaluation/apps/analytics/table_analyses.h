@@ -9,8 +9,8 @@
 
 namespace analytics {
 
-// The trips of this seed. vendor, passengers and duration_s are int64, pickup and dropoff times, the coordinates float64,
-// stored boolean.
+// The trips of this seed. vendor, passengers and duration_s are int64, pickup and dropoff times, the coordinates
+// float64, stored boolean.
 [[nodiscard]] far::dataframe generate_trips(far::runtime& in, std::size_t rows, std::uint64_t seed);
 
 [[nodiscard]] taxi::counts count_vendors(const far::dataframe& trips);

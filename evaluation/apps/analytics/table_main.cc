@@ -1,5 +1,5 @@
-// analytics-table: the nine analyses of apps/taxi on a far::dataframe, with questions that are answered where the columns
-// are (AIFM, section 8.1.2). evaluation/apps/README.md says how to run it.
+// analytics-table: the nine analyses of apps/taxi on a far::dataframe, with questions that are answered where the
+// columns are (AIFM, section 8.1.2). evaluation/apps/README.md says how to run it.
 #include <string>
 
 #include "apps/program.h"
@@ -43,7 +43,8 @@ int main(int count, char** arguments) {
                         "Nine analyses of generated taxi trips in a data frame, in about 120 bytes of memory a trip.");
   program.add_number("--rows", rows, "how many trips", 1, std::size_t{1} << 48);
   program.add_seed(seed, "the trips are a function of it");
-  program.add_choice("--questions", questions, "where questions about columns are answered", {"automatic", "there", "here"});
+  program.add_choice("--questions", questions, "where questions about columns are answered",
+                     {"automatic", "there", "here"});
   return program.run(count, arguments, [&](memory::runtime& memory, apps::phases& timed) {
     return run(rows, seed, questions, memory, timed);
   });

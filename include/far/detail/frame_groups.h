@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -43,13 +44,16 @@ class group_table {
 
   // The groups of the rows from `first` on; `none` for a row with a null.
   void number(std::size_t first, std::span<std::size_t> groups) {
-    std::vector<std::vector<std::uint64_t>> keys(readers_.size(), std::vector<std::uint64_t>(groups.size()));
-    for (std::size_t i = 0; i < readers_.size(); ++i) readers_[i].read(first, keys[i]);
+    keys_.resize(readers_.size());
+    for (std::size_t i = 0; i < readers_.size(); ++i) {
+      keys_[i].resize(groups.size());
+      readers_[i].read(first, keys_[i]);
+    }
     for (std::size_t row = 0; row < groups.size(); ++row) {
       group_key key{};
       bool is_any_null = false;
       for (std::size_t i = 0; i < readers_.size(); ++i) {
-        key[i] = keys[i][row];
+        key[i] = keys_[i][row];
         is_any_null |= key[i] == null_key;
       }
       groups[row] = is_any_null ? none : number_of_.try_emplace(key, number_of_.size()).first->second;
@@ -69,6 +73,7 @@ class group_table {
 
  private:
   std::vector<key_reader> readers_;
+  std::vector<std::vector<std::uint64_t>> keys_;  // of some rows
   std::unordered_map<group_key, std::size_t, group_key_hash> number_of_;
 };
 
@@ -136,45 +141,57 @@ struct group_values {
   return column_type::float64;
 }
 
-// Answers aggregates about one column for all groups, in the order of `sorted`.
-class group_aggregates {
+// An aggregate of one column, for all groups.
+class group_collector {
  public:
-  group_aggregates(const tag& in, const column& of, bool keeps) : in_(in), of_(of), keeps_(keeps) {}
+  virtual ~group_collector() = default;
+  // The rows from `first` on belong to these of `groups` groups.
+  virtual void add(std::size_t first, std::span<const std::size_t> group_of, std::size_t groups) = 0;
+  // Requires: add() knew of as many groups.
+  [[nodiscard]] virtual cell answer(std::size_t group) const = 0;
+};
 
-  // Walks over the column beside the groups of its rows.
-  template <typename Groups>
-  [[nodiscard]] std::vector<cell> collect(std::size_t groups, const Groups& groups_of, aggregate what,
-                                          const std::vector<std::pair<group_key, std::size_t>>& sorted) const {
-    return of_.visit([&](const auto& numbers) {
-      using T = typename std::remove_cvref_t<decltype(numbers)>::value_type;
-      std::vector<group_values<T>> values(groups);
-      const interval<T> valid = column::valid(numbers);
-      groups_of([&](std::size_t first, std::span<const std::size_t> group_of) {
-        const scope here(in_.home());
-        for (std::size_t done = 0; done < group_of.size();) {
-          const std::span<const T> part = numbers.chunk(here, first + done, group_of.size() - done);
-          for (std::size_t i = 0; i < part.size(); ++i) {
-            const std::size_t group = group_of[done + i];
-            if (group == group_table::none || !(part[i] >= valid.lowest && part[i] <= valid.highest)) continue;
-            values[group].add(part[i], keeps_);
-          }
-          done += part.size();
+template <typename T>
+class collector_of final : public group_collector {
+ public:
+  collector_of(const tag& in, const column& of, const vector<T>& numbers, aggregate what)
+      : in_(in), of_(of), numbers_(numbers), what_(what) {}
+
+  void add(std::size_t first, std::span<const std::size_t> group_of, std::size_t groups) override {
+    const interval<T> valid = column::valid(numbers_);
+    const bool keeps = what_ == aggregate::median;
+    values_.resize(groups);
+    {
+      const scope here(in_.home());
+      for (std::size_t done = 0; done < group_of.size();) {
+        const std::span<const T> part = numbers_.chunk(here, first + done, group_of.size() - done);
+        for (std::size_t i = 0; i < part.size(); ++i) {
+          const std::size_t group = group_of[done + i];
+          if (group == group_table::none || !(part[i] >= valid.lowest && part[i] <= valid.highest)) continue;
+          values_[group].add(part[i], keeps);
         }
-        if (keeps_) {
-          for (group_values<T>& one : values) one.store(in_);
-        }
-      });
-      std::vector<cell> answers;
-      for (const auto& [key, group] : sorted) answers.push_back(values[group].answer(of_, what));
-      return answers;
-    });
+        done += part.size();
+      }
+    }
+    if (!keeps) return;
+    for (group_values<T>& one : values_) one.store(in_);
   }
+  [[nodiscard]] cell answer(std::size_t group) const override { return values_[group].answer(of_, what_); }
 
  private:
   const tag& in_;
   const column& of_;
-  bool keeps_;
+  const vector<T>& numbers_;
+  const aggregate what_;
+  std::vector<group_values<T>> values_;
 };
+
+[[nodiscard]] inline std::unique_ptr<group_collector> collect(const tag& in, const column& of, aggregate what) {
+  return of.visit([&](const auto& numbers) -> std::unique_ptr<group_collector> {
+    using T = typename std::remove_cvref_t<decltype(numbers)>::value_type;
+    return std::make_unique<collector_of<T>>(in, of, numbers, what);
+  });
+}
 
 }  // namespace detail
 
@@ -183,37 +200,31 @@ inline dataframe dataframe::group_by(const std::vector<std::string>& keys,
   std::vector<const column*> key_columns;
   for (const std::string& name : keys) key_columns.push_back(&(*this)[name]);
   std::vector<column_type> types;
+  std::vector<std::unique_ptr<detail::group_collector>> collectors;
   for (const wanted& one : aggregates) {
-    types.push_back(detail::type_of_aggregate(one.name, (*this)[one.name].type(), one.what));
+    const column& of = (*this)[one.name];
+    types.push_back(detail::type_of_aggregate(one.name, of.type(), one.what));
+    collectors.push_back(detail::collect(in_, of, one.what));
   }
   detail::group_table table(key_columns);
-  vector<std::size_t> group_of(in_);
-  std::vector<std::size_t> some;
-  for (std::size_t first = 0; first < rows(); first += some.size()) {
-    some.resize(std::min(rows_at_a_time, rows() - first));
-    table.number(first, some);
-    group_of.append(some);
+  std::vector<std::size_t> group_of;
+  for (std::size_t first = 0; first < rows(); first += group_of.size()) {
+    group_of.resize(std::min(rows_at_a_time, rows() - first));
+    table.number(first, group_of);
+    for (const auto& one : collectors) one->add(first, group_of, table.size());
   }
   const auto sorted = table.sorted();
   dataframe grouped(in_);
+  grouped.where_ = where_;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     column values(in_, key_columns[i]->type());
     for (const auto& [key, group] : sorted) values.append(table.cell_with(i, key));
     grouped.add(keys[i], std::move(values));
   }
   for (std::size_t i = 0; i < aggregates.size(); ++i) {
-    const wanted& one = aggregates[i];
-    const detail::group_aggregates found(in_, (*this)[one.name], one.what == aggregate::median);
-    const auto groups_of = [&](const auto& visit) {
-      for (std::size_t first = 0; first < rows(); first += some.size()) {
-        some.resize(std::min(rows_at_a_time, rows() - first));
-        group_of.read(first, std::span<std::size_t>(some));
-        visit(first, std::span<const std::size_t>(some));
-      }
-    };
     column values(in_, types[i]);
-    for (const cell& answer : found.collect(table.size(), groups_of, one.what, sorted)) values.append(answer);
-    grouped.add(one.name + "_" + std::string(name_of(one.what)), std::move(values));
+    for (const auto& [key, group] : sorted) values.append(collectors[i]->answer(group));
+    grouped.add(aggregates[i].name + "_" + std::string(name_of(aggregates[i].what)), std::move(values));
   }
   return grouped;
 }
