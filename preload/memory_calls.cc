@@ -19,6 +19,7 @@
 #include "platform/advice.h"
 #include "platform/left_alone.h"
 #include "platform/runtime_thread.h"
+#include "preload/hinted_places.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_locks.h"
@@ -247,6 +248,16 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
   return fail_to_map(failure);
 }
 
+constinit hinted_places proposed;
+
+// Memory at the place that the program proposes, outside the far heap; MAP_FAILED if the place is not free.
+void* map_at_proposed_place(void* address, std::size_t bytes, int protection, int flags) {
+  void* const mapped = kernel_mmap(address, bytes, protection, flags | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mapped == MAP_FAILED || mapped == address) return lock_if_asked(mapped, bytes);
+  kernel_munmap(mapped, bytes);  // Linux before 4.17 does not know the flag
+  return MAP_FAILED;
+}
+
 }  // namespace
 
 // Only ordinary private anonymous memory becomes far. Everything else, and a fixed mapping outside the far heap, is
@@ -275,7 +286,15 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
     errno = saved_errno;
   }
   const bool reservation = protection == PROT_NONE || (flags & MAP_NORESERVE) != 0;
+  const bool proposes = address != nullptr && !touches && !reservation;
+  if (proposes && proposed.follows(bytes)) {
+    const int saved_errno = errno;
+    void* const hinted = map_at_proposed_place(address, bytes, protection, flags);
+    if (hinted != MAP_FAILED) return hinted;
+    errno = saved_errno;
+  }
   const result<std::byte*> mapped = in_runtime([&] { return far->map(bytes, protection & access_bits, page_bytes); });
+  if (mapped && proposes) proposed.came_elsewhere(mapped.value(), bytes);
   if (mapped) return mapped.value();
   // A reservation for which there is no room is the kernel's; docs/run.md says what follows.
   if (reservation) return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);
@@ -288,6 +307,7 @@ int unmap(void* address, std::size_t bytes) {
   pager::pager* const far = pager_of(address, bytes);
   // If the kernel refuses, it does so before it unmaps anything.
   if (far == nullptr || !ends_in_user_space(address, bytes)) return kernel_munmap(address, bytes);
+  proposed.given_back(address, bytes);
   return serve(*far, address, bytes, false, kernel_munmap,
                [far](std::byte* first, std::size_t count) { return far->unmap(first, count); });
 }

@@ -258,6 +258,7 @@ void start() {
                                                                       .mode = starting->mode,
                                                                       .policy = chosen.policy,
                                                                       .pace = chosen.pace,
+                                                                      .heap_bytes = pager::heap_bytes_for_programs(),
                                                                       .static_memory = static_arrays,
                                                                       .observer = trace_observer(),
                                                                       .child_settled = start_control_of_child,

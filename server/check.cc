@@ -1,6 +1,8 @@
 #include "server/check.h"
 
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include "server/event_loop.h"
 #include "server/frames.h"
 #include "server/shm_socket.h"
+#include "server/spill_disk.h"
 #include "server/store.h"
 #include "server/transport.h"
 #include "wire/certificate.h"
@@ -61,6 +64,29 @@ void examine_memory(const options& chosen, const std::string& root, findings& fo
       {"memory", fits ? verdict::ok : verdict::note,
        "--memory " + format_size(chosen.memory_bytes) + ", and " + format_size(free_bytes) + " are available",
        fits ? "" : "the server stops lending when the machine runs short; lower --memory, or free some"});
+}
+
+void examine_spill(const options& chosen, findings& found) {
+  if (chosen.spill_directory.empty()) return;
+  const auto file = open_spill_file(chosen.spill_directory, chosen.spill_bytes, false);
+  const result<std::uint64_t> free_bytes = free_space(chosen.spill_directory);
+  if (!file || !free_bytes) {
+    const std::string why = file ? free_bytes.error().message : file.error().message;
+    return found.push_back({"--spill", verdict::problem, why, ""});
+  }
+  struct statfs facts{};
+  const bool is_memory = statfs(chosen.spill_directory.c_str(), &facts) == 0 && facts.f_type == TMPFS_MAGIC;
+  const bool fits = chosen.spill_bytes <= free_bytes.value();
+  std::string advice;
+  if (is_memory) {
+    advice = "this file system is memory itself; name a directory on an SSD";
+  } else if (!fits) {
+    advice = "right if it is this server's file that takes the space; otherwise free some, or lower --spill-size";
+  }
+  found.push_back({"--spill", advice.empty() ? verdict::ok : verdict::note,
+                   "--spill-size " + format_size(chosen.spill_bytes) + ", and " + format_size(free_bytes.value()) +
+                       " are free in " + chosen.spill_directory,
+                   advice});
 }
 
 void examine_huge_pages(const options& chosen, const std::string& root, findings& found) {
@@ -202,6 +228,7 @@ std::vector<finding> examine(const options& chosen, const std::string& root) {
   examine_tokens(chosen, found);
   examine_certificate(chosen, found);
   examine_memory(chosen, root, found);
+  examine_spill(chosen, found);
   examine_huge_pages(chosen, root, found);
   examine_nodes(root, found);
   examine_limits(chosen, found);

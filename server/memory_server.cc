@@ -99,17 +99,7 @@ result<void> memory_server::prepare() {
     if (!context) return context.error();
     security_ = std::move(context).value();
   }
-  const result<platform::system_memory> machine = platform::read_system_memory();
-  result<std::unique_ptr<store>> lent =
-      store::create({.memory_bytes = chosen_.memory_bytes,
-                     .most_memory_bytes = machine ? machine.value().usable_bytes() : 0,
-                     .grace_ns = chosen_.grace_ns,
-                     .lease_ns = chosen_.lease_ns,
-                     .quota_bytes = chosen_.quota_bytes,
-                     .limits = chosen_.limits,
-                     .make_source = {}});
-  if (!lent) return lent.error();
-  store_ = std::move(lent).value();
+  if (result<void> done = make_store(); !done) return done;
   protocol_.lent = store_.get();
   protocol_.tokens = &chosen_.tokens;
   protocol_.failures = &failures_;
@@ -132,6 +122,29 @@ result<void> memory_server::prepare() {
   }
   if (result<void> done = start_shared_memory(); !done) return done;
   return start_metrics();
+}
+
+result<void> memory_server::make_store() {
+  const result<platform::system_memory> machine = platform::read_system_memory();
+  store_settings settings{.memory_bytes = chosen_.memory_bytes,
+                          .most_memory_bytes = machine ? machine.value().usable_bytes() : 0,
+                          .grace_ns = chosen_.grace_ns,
+                          .lease_ns = chosen_.lease_ns,
+                          .quota_bytes = chosen_.quota_bytes,
+                          .limits = chosen_.limits,
+                          .make_source = {}};
+  if (!chosen_.spill_directory.empty()) {
+    const std::uint64_t places = chosen_.spill_bytes / block_bytes;
+    // Compressed blocks take less than their places, so their space is not reserved.
+    result<std::unique_ptr<spill_disk>> disk =
+        open_spill_file(chosen_.spill_directory, places * block_bytes, chosen_.spill_compress == spill_codec::none);
+    if (!disk) return error{"--spill: " + disk.error().message, disk.error().code};
+    settings.spill = std::make_shared<spill_area>(std::move(disk).value(), places, chosen_.spill_compress);
+  }
+  result<std::unique_ptr<store>> lent = store::create(std::move(settings));
+  if (!lent) return lent.error();
+  store_ = std::move(lent).value();
+  return {};
 }
 
 result<void> memory_server::start_shared_memory() {
@@ -171,7 +184,10 @@ std::vector<std::string> memory_server::addresses() const {
 
 void memory_server::run(int signals, const std::function<result<options>()>& read_again) {
   const bool open_to_all = chosen_.tokens.empty();
-  log_event("lending " + format_size(chosen_.memory_bytes) + (security_ ? ", with TLS" : "") +
+  const std::string on_disk = chosen_.spill_directory.empty()
+                                  ? ""
+                                  : " and " + format_size(chosen_.spill_bytes) + " of " + chosen_.spill_directory;
+  log_event("lending " + format_size(chosen_.memory_bytes) + on_disk + (security_ ? ", with TLS" : "") +
             (open_to_all ? ", without tokens" : ", with tokens"));
   tell_manager("READY=1\nSTATUS=serving");
   serve_until_signal(signals, read_again);

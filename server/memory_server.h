@@ -41,6 +41,7 @@ class memory_server {
  private:
   explicit memory_server(options chosen);
   [[nodiscard]] result<void> prepare();
+  [[nodiscard]] result<void> make_store();
   [[nodiscard]] result<void> start_shared_memory();
   [[nodiscard]] result<void> start_metrics();
   void serve_until_signal(int signals, const std::function<result<options>()>& read_again);

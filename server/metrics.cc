@@ -55,9 +55,24 @@ void write_limits(text_writer& to, const store_report& report) {
   }
 }
 
+// Only of servers that keep blocks on disk.
+void write_spill(text_writer& to, const store_report& report) {
+  if (!report.spill) return;
+  const spill_report& spill = *report.spill;
+  to.single("spill_size_bytes", "gauge", "The most that blocks take on disk.", spill.size_bytes);
+  to.single("spill_used_bytes", "gauge", "Blocks that are on disk, before they were compressed.",
+            spill.places_used * block_bytes);
+  to.single("spill_disk_bytes", "gauge", "What the spill file takes of the disk.", spill.disk_bytes);
+  to.single("resident_bytes", "gauge", "Blocks that are in memory.", spill.resident_blocks * block_bytes);
+  to.single("spill_written_blocks_total", "counter", "Blocks that have left memory.", spill.writes);
+  to.single("spill_read_blocks_total", "counter", "Blocks that have come back.", spill.reads);
+  to.single("spill_errors_total", "counter", "Blocks that the disk did not take, or did not return.", spill.errors);
+  to.single("spill_failing", "gauge", "1 while the disk takes no blocks.", spill.is_failing ? 1 : 0);
+}
+
 // Tenants come as families of one value each: the format wants all samples of a family together.
 void write_store(text_writer& to, const store_report& report) {
-  to.single("memory_bytes", "gauge", "What the server may lend.", report.memory_blocks * block_bytes);
+  to.single("memory_bytes", "gauge", "What the server may lend, on disk, too.", report.memory_blocks * block_bytes);
   to.single("used_bytes", "gauge", "What is lent, or not yet given back.", report.held_blocks * block_bytes);
   to.single("unreclaimed_bytes", "gauge", "Freed, and not yet given back.", report.unreclaimed_blocks * block_bytes);
   to.single("table_bytes", "gauge", "Of what is lent, the tables that name it.", report.table_bytes);
@@ -86,6 +101,7 @@ void write_store(text_writer& to, const store_report& report) {
     to.value("tenant_connections", label("tenant", tenant.name), tenant.connections);
   }
   write_limits(to, report);
+  write_spill(to, report);
 }
 
 void write_traffic(text_writer& to, const totals& all) {

@@ -16,6 +16,9 @@ namespace {
 class checksum_ranges final : public offload {
  public:
   [[nodiscard]] std::string_view name() const override { return "checksum"; }
+  [[nodiscard]] bool ranges_of(std::span<const std::byte> arguments, wire::batch* into) const override {
+    return wire::decode_read(arguments, into);
+  }
 
   [[nodiscard]] outcome run(const session& data, std::span<const std::byte> arguments,
                             std::span<std::byte> result) const override {
@@ -38,6 +41,11 @@ static_assert(wire::maximum_payload_bytes <= block_bytes);
 class reduce_ranges final : public offload {
  public:
   [[nodiscard]] std::string_view name() const override { return wire::reduction_name; }
+  [[nodiscard]] bool ranges_of(std::span<const std::byte> arguments, wire::batch* into) const override {
+    const std::optional<wire::reduction_request> asked = wire::decode_reduction(arguments);
+    if (asked) *into = asked->ranges;
+    return asked.has_value();
+  }
 
   [[nodiscard]] outcome run(const session& data, std::span<const std::byte> arguments,
                             std::span<std::byte> result) const override {

@@ -25,6 +25,9 @@ class offload {
   // At most 31 bytes, without spaces.
   [[nodiscard]] virtual std::string_view name() const = 0;
 
+  // The slots that run() would touch, so that the caller can bring them into memory. False: it refuses the arguments.
+  [[nodiscard]] virtual bool ranges_of(std::span<const std::byte> arguments, wire::batch* into) const = 0;
+
   // Runs on an event loop, between two quiescent states: it neither waits, nor allocates, nor touches more than about a
   // mebibyte. `arguments` come from the client and may be anything. Requires: `result` has room for a whole payload.
   [[nodiscard]] virtual outcome run(const session& data, std::span<const std::byte> arguments,

@@ -38,6 +38,9 @@ struct texts {
   std::string metrics;
   std::string metrics_token_file;
   std::string shm_name;
+  std::string spill;
+  std::string spill_size;
+  std::string spill_compress;
   std::string grace = "60s";
   std::string lease;
   std::string drain = "10s";
@@ -58,6 +61,9 @@ void declare(CLI::App& parser, texts& into) {
   };
   text("--listen", into.listen, "ADDR:PORT", "where clients connect; default 127.0.0.1:7070; port 0: any");
   text("--memory", into.memory, "SIZE", "the most memory to lend, never exceeded: 512M, 16G");
+  text("--spill", into.spill, "DIR", "keep the coldest blocks in a file there, on an SSD; needs --spill-size");
+  text("--spill-size", into.spill_size, "SIZE", "the most that the file takes, and lent beside --memory");
+  text("--spill-compress", into.spill_compress, "CODEC", "lz4 or zstd: compress what is written there");
   parser.add_option("--threads", into.threads, "event loops; default: half of the processors, at most 8")
       ->type_name("N")
       ->check(CLI::Range(1u, 64u));
@@ -142,6 +148,39 @@ result<void> take_limits(const texts& from, options& into) {
       return about("--limit", "'" + tenant + "' is there twice; write its limits as one, with commas between");
     }
   }
+  return {};
+}
+
+result<void> take_spill(const texts& from, options& into) {
+  if (from.spill.empty() != from.spill_size.empty()) {
+    return about(from.spill.empty() ? "--spill" : "--spill-size",
+                 "keeping blocks on disk needs both --spill DIR and --spill-size SIZE");
+  }
+  if (!from.spill_compress.empty()) {
+    const std::optional<spill_codec> codec = spill_codec_named(from.spill_compress);
+    if (!codec || from.spill.empty()) {
+      return about("--spill-compress", codec ? "nothing is compressed without --spill DIR; add it, or leave this out"
+                                             : "'" + from.spill_compress + "' is no codec; write lz4 or zstd");
+    }
+    into.spill_compress = *codec;
+  }
+  if (from.spill.empty()) return {};
+  const result<std::uint64_t> size = parse_size(from.spill_size);
+  if (!size) return about("--spill-size", size.error().message);
+  constexpr std::uint64_t least_bytes = 2 * spiller::spare_places * block_bytes;
+  if (size.value() < least_bytes) {
+    return about("--spill-size", format_size(size.value()) + " is too little; write at least 64M");
+  }
+  // So few blocks in memory would only go to and fro.
+  constexpr std::uint64_t least_memory_bytes = 8 * block_bytes;
+  if (into.memory_bytes < least_memory_bytes) {
+    return about("--memory", format_size(into.memory_bytes) + " is too little beside --spill; write at least 16M");
+  }
+  if (!from.shm_name.empty()) {
+    return about("--spill", "clients of --shm map the blocks themselves, so these stay in memory; run two servers");
+  }
+  into.spill_directory = from.spill;
+  into.spill_bytes = size.value();
   return {};
 }
 
@@ -247,6 +286,7 @@ result<options> check(const texts& from) {
   checked.logged_as = *format;
   checked.only_check = from.check;
   if (result<void> done = take_sizes(from, checked); !done) return done.error();
+  if (result<void> done = take_spill(from, checked); !done) return done.error();
   if (result<void> done = take_limits(from, checked); !done) return done.error();
   if (result<void> done = take_durations(from, checked); !done) return done.error();
   if (result<void> done = take_secrets(from, checked); !done) return done.error();
@@ -292,6 +332,9 @@ std::vector<std::string> fixed_differences(const options& before, const options&
   compare("--tls-cert", before.certificate_file != now.certificate_file);
   compare("--tls-key", before.key_file != now.key_file);
   compare("--shm", before.shm_name != now.shm_name);
+  compare("--spill", before.spill_directory != now.spill_directory);
+  compare("--spill-size", before.spill_bytes != now.spill_bytes);
+  compare("--spill-compress", before.spill_compress != now.spill_compress);
   compare("--grace", before.grace_ns != now.grace_ns);
   compare("--lease", before.lease_ns != now.lease_ns);
   compare("--drain", before.drain_ns != now.drain_ns);

@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "server/address.h"
 #include "server/event_log.h"
+#include "server/spill_area.h"
 #include "server/tenant_rates.h"
 #include "server/token_book.h"
 
@@ -30,6 +31,9 @@ struct options {
   std::map<std::string, std::uint64_t> quota_bytes;
   std::map<std::string, tenant_limits> limits;  // every_tenant: of all others
   std::string shm_name;                         // empty: no shared memory
+  std::string spill_directory;                  // empty: all blocks stay in memory
+  std::uint64_t spill_bytes = 0;
+  spill_codec spill_compress = spill_codec::none;
   std::uint64_t grace_ns = 0;
   std::uint64_t lease_ns = 0;  // not below grace_ns
   std::uint64_t drain_ns = 0;

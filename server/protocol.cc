@@ -47,7 +47,7 @@ protocol::protocol(const protocol_settings& settings, loop_counters& counters, s
       counters_(counters),
       in_(in_bytes),
       replies_(counters, turn_),
-      requests_(*settings.lent, counters, replies_, turn_),
+      requests_(*settings.lent, counters, replies_, turn_, settings.patience_ns),
       handshake_(settings.random),
       started_at_ns_(now_ns),
       heard_at_ns_(now_ns) {
@@ -175,7 +175,7 @@ bool protocol::handle_next(std::uint64_t now_ns) {
   if (bytes.size() < whole_bytes) return incomplete();
   message_began_ns_ = never;
   // What has begun goes on: others of the tenant wait for it, and its client would begin it again.
-  if (!requests_.is_allocating() && is_delayed(now_ns)) return false;
+  if (!requests_.is_under_way() && is_delayed(now_ns)) return false;
   const std::uint64_t moved_before = moved_bytes();
   const bool was_serving = phase_ == phase::serving;
   if (!is_handled(*head, bytes.subspan(header_bytes, head->payload_bytes), now_ns)) return false;

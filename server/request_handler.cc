@@ -1,8 +1,12 @@
 #include "server/request_handler.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 
+#include "base/check.h"
+#include "server/event_log.h"
 #include "server/extents.h"
 #include "server/offload.h"
 
@@ -17,8 +21,11 @@ namespace {
 // How many blocks are filled before the others of the loop have their turn: about a millisecond's worth.
 constexpr std::uint64_t turn_blocks = 4;
 
-// How long an allocation waits for blocks that are on their way back.
+// How often an allocation looks for blocks that are on their way back, and a request for blocks on disk.
 constexpr std::uint64_t retry_ns = 200'000;
+
+// How long an operation waits until all of its blocks are in memory. A client can do its work with reads.
+constexpr std::uint64_t call_patience_ns = 1'000'000'000;
 
 std::optional<wire::block_range> blocks_in(std::span<const std::byte> payload) {
   if (payload.size() != wire::block_range_bytes) return std::nullopt;
@@ -29,17 +36,20 @@ std::optional<wire::block_range> blocks_in(std::span<const std::byte> payload) {
 
 }  // namespace
 
-request_handler::request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share)
-    : store_(lent), counters_(counters), replies_(replies), turn_(share) {}
+request_handler::request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share,
+                                 std::uint64_t patience_ns)
+    : store_(lent), counters_(counters), replies_(replies), turn_(share), patience_ns_(patience_ns) {}
 
 void request_handler::abandon() {
   if (allocating_) session_->abandon(allocation_);
   allocating_ = false;
+  parked_.reset();
 }
 
 request_handler::outcome request_handler::handle(const header& head, std::span<const std::byte> payload,
                                                  std::uint64_t now_ns) {
-  if (!allocating_ && wire::is_request(head.op) && !head.is_reply && wire::checksum(payload) != head.payload_checksum) {
+  if (!is_under_way() && wire::is_request(head.op) && !head.is_reply &&
+      wire::checksum(payload) != head.payload_checksum) {
     counters_.damaged_requests.add();
     reply(head, status::bad_checksum);
     return outcome::handled;
@@ -48,7 +58,8 @@ request_handler::outcome request_handler::handle(const header& head, std::span<c
 }
 
 // A client that breaks the protocol is disconnected without a reply: nothing that it says after that can be relied on.
-// Only an allocation may take longer than the connection's turn, and then comes back with the same message.
+// Only allocations, and requests for blocks on disk, may take longer than the connection's turn, and then come back
+// with the same message.
 request_handler::outcome request_handler::on_request(const header& head, std::span<const std::byte> payload,
                                                      std::uint64_t now_ns) {
   const bool takes_nothing =
@@ -58,12 +69,12 @@ request_handler::outcome request_handler::on_request(const header& head, std::sp
     return outcome::handled;
   }
   switch (head.op) {
-    case opcode::read: on_read(head, payload); break;
-    case opcode::write: on_write(head, payload); break;
+    case opcode::read: return on_read(head, payload, now_ns);
+    case opcode::write: return on_write(head, payload, now_ns);
     case opcode::allocate: return on_allocate(head, payload, now_ns);
     case opcode::free: on_free(head, payload); break;
     case opcode::capacity: on_capacity(head); break;
-    case opcode::call: on_call(head, payload); break;
+    case opcode::call: return on_call(head, payload, now_ns);
     case opcode::ping: reply(head, status::ok); break;
     case opcode::close: on_close(head); break;
     case opcode::leaving: store_.note_leaving(*session_); break;
@@ -72,32 +83,77 @@ request_handler::outcome request_handler::on_request(const header& head, std::sp
   return outcome::handled;
 }
 
-void request_handler::on_read(const header& head, std::span<const std::byte> payload) {
-  if (!wire::decode_read(payload, &batch_)) return end(close_reason::malformed);
+request_handler::outcome request_handler::on_read(const header& head, std::span<const std::byte> payload,
+                                                  std::uint64_t now_ns) {
+  if (!wire::decode_read(payload, &batch_)) {
+    end(close_reason::malformed);
+    return outcome::handled;
+  }
   std::byte* to = replies_.payload_space().data();
-  for (const wire::range& range : batch_.all()) {
-    const auto copy_out = [&](std::span<const std::byte> extent) {
-      std::memcpy(to, extent.data(), extent.size());
-      to += extent.size();
-    };
-    if (!for_each_extent(*session_, range, copy_out)) return reply_not_allocated(head);
+  const auto copy_out = [&](std::span<const std::byte> extent) {
+    std::memcpy(to, extent.data(), extent.size());
+    to += extent.size();
+  };
+  bool all_here = !parked_.is_waiting();
+  for (std::size_t i = 0; all_here && i < batch_.count; ++i) {
+    all_here = for_each_extent(*session_, batch_.ranges[i], copy_out);
+  }
+  if (!all_here) {
+    const parked_request::step reached = settle(head, parked_.read(*session_, batch_, now_ns), now_ns);
+    if (reached == parked_request::step::wait) return outcome::later;
+    if (reached == parked_request::step::done) {
+      std::memcpy(replies_.payload_space().data(), parked_.gathered().data(), batch_.total_bytes);
+    }
+    parked_.reset();
+    if (reached != parked_request::step::done) return outcome::handled;
   }
   counters_.bytes_read.add(batch_.total_bytes);
   reply(head, status::ok, batch_.total_bytes);
+  return outcome::handled;
 }
 
-void request_handler::on_write(const header& head, std::span<const std::byte> payload) {
-  if (!wire::decode_write(payload, &batch_)) return end(close_reason::malformed);
+request_handler::outcome request_handler::on_write(const header& head, std::span<const std::byte> payload,
+                                                   std::uint64_t now_ns) {
+  if (!wire::decode_write(payload, &batch_)) {
+    end(close_reason::malformed);
+    return outcome::handled;
+  }
   const std::byte* from = batch_.bytes.data();
-  for (const wire::range& range : batch_.all()) {
-    const auto copy_in = [&](std::span<std::byte> extent) {
-      std::memcpy(extent.data(), from, extent.size());
-      from += extent.size();
-    };
-    if (!for_each_extent(*session_, range, copy_in)) return reply_not_allocated(head);
+  const auto copy_in = [&](std::span<std::byte> extent) {
+    std::memcpy(extent.data(), from, extent.size());
+    from += extent.size();
+  };
+  bool all_here = !parked_.is_waiting();
+  for (std::size_t i = 0; all_here && i < batch_.count; ++i) {
+    all_here = for_each_extent(*session_, batch_.ranges[i], copy_in);
+  }
+  if (!all_here) {
+    const parked_request::step reached = settle(head, parked_.write(*session_, batch_, now_ns), now_ns);
+    if (reached == parked_request::step::wait) return outcome::later;
+    parked_.reset();
+    if (reached != parked_request::step::done) return outcome::handled;
   }
   counters_.bytes_written.add(batch_.total_bytes);
   reply(head, status::ok);
+  return outcome::handled;
+}
+
+// A client gets an error for bytes that the disk does not return in time, and may use another copy. They are kept, and
+// its next request tries again.
+parked_request::step request_handler::settle(const header& head, parked_request::step reached, std::uint64_t now_ns) {
+  using step = parked_request::step;
+  if (reached == step::wait) {
+    if (now_ns - std::min(now_ns, parked_.since_ns()) < patience_ns_) {
+      turn_.retry_at_ns = now_ns + retry_ns;
+      return reached;
+    }
+    log_limited("a request has waited for the spill file for " + format_duration(patience_ns_) + ", and is refused",
+                now_ns);
+    reached = step::unreadable;
+  }
+  if (reached == step::not_allocated) reply_not_allocated(head);
+  if (reached == step::unreadable) reply(head, status::not_allocated);
+  return reached;
 }
 
 // Blocks are filled with zeros as they are lent, which takes long for many. So a call does no more than a turn's share,
@@ -137,16 +193,41 @@ void request_handler::on_capacity(const header& head) {
   reply(head, status::ok, wire::capacity_report_bytes);
 }
 
-void request_handler::on_call(const header& head, std::span<const std::byte> payload) {
+request_handler::outcome request_handler::on_call(const header& head, std::span<const std::byte> payload,
+                                                  std::uint64_t now_ns) {
   const std::optional<wire::call_request> asked = wire::decode_call(payload);
-  if (!asked) return end(close_reason::malformed);
+  if (!asked) {
+    end(close_reason::malformed);
+    return outcome::handled;
+  }
   const offload* const named = find_offload(asked->name);
-  if (named == nullptr) return reply(head, status::unknown_call);
-  const offload::outcome got =
+  if (named == nullptr) {
+    reply(head, status::unknown_call);
+    return outcome::handled;
+  }
+  offload::outcome got =
       named->run(*session_, asked->arguments, replies_.payload_space().first(wire::maximum_payload_bytes));
   turn_.charge(got.touched_bytes);
-  if (got.result == status::not_allocated) return reply_not_allocated(head);
+  if (got.result == status::not_allocated) {
+    FAR_CHECK(named->ranges_of(asked->arguments, &batch_), "an operation has used arguments that it refuses");
+    const parked_request::step reached = parked_.bring_all(*session_, batch_, now_ns);
+    // Blocks that do not fit into memory together would never be here at the same time.
+    const bool fails = reached == parked_request::step::wait && now_ns - parked_.since_ns() >= call_patience_ns;
+    if (!fails && settle(head, reached, now_ns) != parked_request::step::done) {
+      if (reached == parked_request::step::wait) return outcome::later;
+      parked_.reset();
+      return outcome::handled;
+    }
+    if (!fails) {
+      // They have come since.
+      turn_.is_tired = true;
+      return outcome::later;
+    }
+    got = {status::call_failed, 0, 0};
+  }
+  parked_.reset();
   reply(head, got.result, got.result == status::ok ? got.result_bytes : 0);
+  return outcome::handled;
 }
 
 void request_handler::on_close(const header& head) {

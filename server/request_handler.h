@@ -7,6 +7,7 @@
 
 #include "server/close_reason.h"
 #include "server/counters.h"
+#include "server/parked_request.h"
 #include "server/reply_writer.h"
 #include "server/store.h"
 #include "server/turn.h"
@@ -19,12 +20,13 @@ class request_handler {
   enum class outcome : std::uint8_t { handled, later };  // later: the message stays where it is
 
   // Requires: all of them outlive the handler.
-  request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share);
+  // `patience_ns`: how long a request waits for blocks that are on disk.
+  request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share, std::uint64_t patience_ns);
 
   // Requires: the same session for the rest of the connection's life.
   void serve(session& served) { session_ = &served; }
 
-  // Requires: serve() was called, replies have room, and reason() is none. An allocation that is under way comes back
+  // Requires: serve() was called, replies have room, and reason() is none. A request that is under way comes back
   // with the same message.
   [[nodiscard]] outcome handle(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
 
@@ -32,18 +34,21 @@ class request_handler {
   [[nodiscard]] close_reason reason() const { return reason_; }
   [[nodiscard]] bool flushes() const { return flushes_; }
 
-  [[nodiscard]] bool is_allocating() const { return allocating_; }
-  // Gives up an allocation that is under way: the connection leaves its session.
+  [[nodiscard]] bool is_under_way() const { return allocating_ || parked_.is_waiting(); }
+  // Gives up what is under way: the connection leaves its session.
   void abandon();
 
  private:
   [[nodiscard]] outcome on_request(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
-  void on_read(const wire::header& head, std::span<const std::byte> payload);
-  void on_write(const wire::header& head, std::span<const std::byte> payload);
+  [[nodiscard]] outcome on_read(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  [[nodiscard]] outcome on_write(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
   [[nodiscard]] outcome on_allocate(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
   void on_free(const wire::header& head, std::span<const std::byte> payload);
   void on_capacity(const wire::header& head);
-  void on_call(const wire::header& head, std::span<const std::byte> payload);
+  [[nodiscard]] outcome on_call(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  // Some of the blocks were not in memory: replies unless the request is done or has to wait.
+  [[nodiscard]] parked_request::step settle(const wire::header& head, parked_request::step reached,
+                                            std::uint64_t now_ns);
   void on_close(const wire::header& head);
   void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0);
   void reply_not_allocated(const wire::header& request);
@@ -56,6 +61,8 @@ class request_handler {
   session* session_ = nullptr;
   session::allocation allocation_;  // under way while allocating_
   bool allocating_ = false;
+  parked_request parked_;
+  const std::uint64_t patience_ns_;
   wire::batch batch_;
   close_reason reason_ = close_reason::none;
   bool flushes_ = false;

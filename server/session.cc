@@ -26,7 +26,7 @@ session::session(store& owner, std::shared_ptr<tenant> whose, wire::session_id i
 session::~session() {
   for (std::uint64_t number = 0; number < highest_ && !ended_; ++number) {
     const std::uintptr_t entry = blocks_[number].load();
-    if (entry != 0) source_->give_back(number, address_in(entry));
+    if (entry != 0) give_back(number, entry);
   }
   platform::unmap_local(reinterpret_cast<std::byte*>(blocks_), table_bytes);
 }
@@ -61,7 +61,7 @@ session::search session::look_for_held(std::uint64_t number) const {
       continue;
     }
     const std::uintptr_t entry = blocks_[number].load();
-    if (entry != 0 && (entry & flags) == 0) return {number, true};
+    if (is_held(entry)) return {number, true};
     ++number;
   }
   return {std::min(number, highest_), false};
@@ -84,7 +84,7 @@ std::optional<session::step> session::begin(allocation& work) {
       break;
     }
     const std::uintptr_t entry = blocks_[number].load();
-    if (entry == 0 || (entry & flags) != 0) ++missing;
+    if (!is_held(entry)) ++missing;
   }
   const std::uint64_t last = work.blocks.first + work.blocks.count - 1;
   const std::uint64_t pages = last / entries_a_page - work.blocks.first / entries_a_page + 1;
@@ -108,6 +108,58 @@ std::optional<session::step> session::begin(allocation& work) {
   return std::nullopt;
 }
 
+std::uintptr_t session::take_contents(std::uint64_t number) {
+  const auto entry_of = [](const std::byte* block) {
+    const auto address = reinterpret_cast<std::uintptr_t>(block);
+    FAR_CHECK((address & flags) == 0, "a block that is not aligned");
+    return address | touched;
+  };
+  if (!spills_) {
+    std::byte* const block = source_->take(number);
+    return block == nullptr ? 0 : entry_of(block);
+  }
+  {
+    const lock_guard guard(lock_);
+    const bool has_frame = store_.spiller_->charge_frame();
+    if (!has_frame) return store_.spiller_->may_overflow() ? entry_on_disk(spill_area::nowhere) : 0;
+  }
+  std::byte* const block = source_->take(number);
+  if (block != nullptr) return entry_of(block);
+  const lock_guard guard(lock_);
+  store_.spiller_->release_frame();
+  return store_.spiller_->may_overflow() ? entry_on_disk(spill_area::nowhere) : 0;
+}
+
+void session::give_back(std::uint64_t number, std::uintptr_t entry) {
+  if ((entry & on_disk) == 0) source_->give_back(number, address_in(entry));
+}
+
+void session::discharge(std::uintptr_t entry) {
+  if (!spills_) return;
+  if ((entry & on_disk) != 0) {
+    store_.spiller_->release_place(place_in(entry));
+  } else {
+    store_.spiller_->release_frame();
+  }
+}
+
+session::whereabouts session::bring_in(std::uint64_t slot) {
+  const std::uint64_t number = slot / wire::block_slots;
+  if (number >= maximum_session_blocks) return whereabouts::nowhere;
+  const lock_guard guard(lock_);
+  const std::uintptr_t entry = blocks_[number].load();
+  if (ended_ || !is_held(entry)) return whereabouts::nowhere;
+  if ((entry & moving) != 0) return whereabouts::coming;
+  if ((entry & on_disk) == 0) return whereabouts::here;
+  if ((entry & unreadable) != 0) {
+    blocks_[number].store(entry & ~unreadable);
+    return whereabouts::unreadable;
+  }
+  blocks_[number].store(entry | moving);
+  store_.spiller_->ask_for(shared_from_this(), number);
+  return whereabouts::coming;
+}
+
 // Filling a block with zeros takes about half a millisecond, so an allocation is cut into steps, between which other
 // connections are served. A block becomes visible to the client only in finish().
 session::step session::allocate_some(allocation& work, std::uint64_t most_blocks) {
@@ -128,15 +180,14 @@ session::step session::allocate_some(allocation& work, std::uint64_t most_blocks
       return {progress::wait, wire::status::ok};
     }
     if (entry == 0) {
-      std::byte* const block = source_->take(number);
-      if (block == nullptr && store_.give_way_to_machine()) return {progress::wait, wire::status::ok};
-      if (block == nullptr) return finish(work, wire::status::no_space);
-      FAR_CHECK((reinterpret_cast<std::uintptr_t>(block) & flags) == 0, "a block that is not aligned");
+      const std::uintptr_t contents = take_contents(number);
+      if (contents == 0 && store_.give_way_to_machine()) return {progress::wait, wire::status::ok};
+      if (contents == 0) return finish(work, wire::status::no_space);
       {
         const lock_guard guard(lock_);
         note_entry(number);
       }
-      blocks_[number].store(reinterpret_cast<std::uintptr_t>(block) | being_allocated);
+      blocks_[number].store(contents | being_allocated);
       --work.charged;
     }
     ++work.next;
@@ -164,8 +215,9 @@ session::step session::finish(allocation& work, wire::status result) {
   for (std::uint64_t i = 0; i < work.next; ++i) {
     const std::uintptr_t value = blocks_[work.blocks.first + i].load();
     if ((value & being_allocated) == 0) continue;
-    source_->give_back(work.blocks.first + i, address_in(value));
+    give_back(work.blocks.first + i, value);
     const lock_guard guard(lock_);
+    discharge(value);
     reset_entry(work.blocks.first + i);
     ++unused;
   }
@@ -209,7 +261,7 @@ bool session::holds_all(wire::block_range blocks) const {
   if (blocks.first + blocks.count > highest_) return false;
   for (std::uint64_t number = blocks.first; number < blocks.first + blocks.count; ++number) {
     const std::uintptr_t value = blocks_[number].load();
-    if (value == 0 || (value & flags) != 0) return false;
+    if (!is_held(value)) return false;
   }
   return true;
 }
@@ -234,7 +286,7 @@ wire::status session::free_locked(wire::block_range blocks) {
     std::atomic<std::uintptr_t>& entry = blocks_[number];
     const std::uintptr_t value = entry.load();
     // Blocks that it does not hold are free already: the reply to an earlier request may have been lost.
-    if (value == 0 || (value & flags) != 0) continue;
+    if (!is_held(value)) continue;
     entry.store(value | being_freed);
     numbers.push_back(number);
   }

@@ -83,10 +83,18 @@ std::string status_page(const server_view& view, const rates& speed, std::uint64
       style, view.address, FARHEAP_VERSION, format_duration(now_ns - view.started_at_ns));
   if (report.draining)
     page += "<p class=warn>Draining: no new blocks, no new sessions; it ends with its last client.</p>\n";
+  if (report.spill && report.spill->is_failing)
+    page += "<p class=warn>The disk of --spill takes no blocks: nothing is lent beyond memory. See the log.</p>\n";
   page += "<h2>Capacity</h2>\n<table>\n";
   const double used = percent(report.held_blocks, report.memory_blocks);
   row(page, "lent", fmt::format("{} of {}", size_of_blocks(report.held_blocks), size_of_blocks(report.memory_blocks)),
       used);
+  if (report.spill) {
+    const spill_report& spill = *report.spill;
+    row(page, "in memory", size_of_blocks(spill.resident_blocks), percent(spill.resident_blocks, report.held_blocks));
+    row(page, "on disk", fmt::format("{} of {}", size_of_blocks(spill.places_used), format_size(spill.size_bytes)),
+        percent(spill.places_used * block_bytes, spill.size_bytes));
+  }
   page += "</table>\n<h2>Throughput</h2>\n<table>\n";
   fmt::format_to(std::back_inserter(page),
                  "<tr><td>requests<td class=n>{:.0f}/s<td class=n>{} in all</tr>\n"

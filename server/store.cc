@@ -44,26 +44,40 @@ result<std::unique_ptr<store>> store::create(store_settings settings) {
                      format_size(block_bytes) + "; write for example --memory 1G",
                  EINVAL};
   }
+  if (settings.spill && settings.spill->places() <= spiller::spare_places) {
+    return error{"--spill-size: less than " + format_size((spiller::spare_places + 1) * block_bytes) +
+                     " is of no use; write more",
+                 EINVAL};
+  }
   std::unique_ptr<store> created(new store(std::move(settings)));
   if (!created->settings_.make_source) {
     const std::uint64_t most =
-        std::max(created->settings_.most_memory_bytes / block_bytes, created->memory_blocks_.load());
+        std::max(created->settings_.most_memory_bytes, created->settings_.memory_bytes) / block_bytes;
     result<std::unique_ptr<frames>> reserved = frames::reserve(most, frames::free_in_pool());
     if (!reserved) return reserved.error();
     created->frames_ = std::move(reserved).value();
     created->settings_.make_source = [from = created->frames_.get()] { return std::make_unique<frame_source>(*from); };
+  }
+  if (created->settings_.spill) {
+    created->spiller_ =
+        std::make_unique<spiller>(*created, created->settings_.spill, created->settings_.memory_bytes / block_bytes);
   }
   return created;
 }
 
 store::store(store_settings settings)
     : settings_(std::move(settings)),
-      memory_blocks_(settings_.memory_bytes / block_bytes),
+      memory_blocks_(lendable_blocks(settings_.memory_bytes)),
       quota_bytes_(settings_.quota_bytes),
       limits_(settings_.limits),
       most_blocks_(memory_blocks_) {}
 
 store::~store() = default;
+
+std::uint64_t store::lendable_blocks(std::uint64_t memory_bytes) const {
+  const std::uint64_t on_disk = settings_.spill ? settings_.spill->places() - spiller::spare_places : 0;
+  return memory_bytes / block_bytes + on_disk;
+}
 
 std::uint64_t store::quota_of(const std::string& name) const {
   const auto found = quota_bytes_.find(name);
@@ -106,7 +120,8 @@ void store::set_quotas(std::map<std::string, std::uint64_t> quota_bytes) {
 void store::set_memory(std::uint64_t memory_bytes) {
   FAR_CHECK(memory_bytes >= block_bytes, "a server lends a block at least");
   const lock_guard guard(lock_);
-  memory_blocks_ = memory_bytes / block_bytes;
+  memory_blocks_ = lendable_blocks(memory_bytes);
+  if (spiller_) spiller_->set_memory(memory_bytes / block_bytes);
   most_blocks_ = std::max(memory_blocks_.load(), held_.whole_blocks());
   apply_quotas();
 }
@@ -160,6 +175,7 @@ result<attachment> store::open(const std::string& tenant_name, std::uint32_t cha
   std::shared_ptr<session> opened(new session(*this, std::move(whose), id, std::move(source),
                                               reinterpret_cast<std::atomic<std::uintptr_t>*>(table)));
   opened->has_lease_ = has_lease;
+  opened->spills_ = has_lease && spiller_ != nullptr;
   sessions_.emplace(id, opened);
   return attach(opened, channel);
 }
@@ -354,6 +370,8 @@ bool store::give_way_to_machine() {
 bool store::take_freed(std::vector<freed>* batch) {
   const lock_guard guard(lock_);
   while (batch->size() < reclaim_batch && !freed_.empty() && readers_.passed(freed_.front().unused_after)) {
+    const freed& front = freed_.front();
+    if ((front.owner->blocks_[front.number].load() & session::moving) != 0) break;
     batch->push_back(std::move(freed_.front()));
     freed_.pop_front();
   }
@@ -368,8 +386,9 @@ void store::take_ended(std::vector<freed>* batch) {
     ended& front = ended_.front();
     front.owner->lock_.assert_held();  // it is ours
     const session::search found = front.owner->look_for_held(front.next);
-    front.next = found.is_held ? found.number + 1 : found.number;
-    if (found.is_held) {
+    if (found.is_found && (front.owner->blocks_[found.number].load() & session::moving) != 0) return;
+    front.next = found.is_found ? found.number + 1 : found.number;
+    if (found.is_found) {
       batch->push_back({front.owner, found.number, front.unused_after});
       --front.blocks;
       --ended_blocks_;
@@ -390,12 +409,12 @@ std::uint64_t store::reclaim() {
     std::vector<freed> batch;
     if (take_freed(&batch)) {
       for (const freed& block : batch) {
-        std::atomic<std::uintptr_t>& entry = block.owner->blocks_[block.number];
-        block.owner->source_->give_back(block.number, session::address_in(entry.load()));
+        block.owner->give_back(block.number, block.owner->blocks_[block.number].load());
       }
       const lock_guard guard(lock_);
       for (const freed& block : batch) {
         block.owner->lock_.assert_held();  // it is ours
+        block.owner->discharge(block.owner->blocks_[block.number].load());
         block.owner->reset_entry(block.number);
         uncharge(*block.owner->tenant_, 1);
       }
@@ -425,6 +444,7 @@ store_report store::report() const {
                       .sessions_expired = sessions_expired_,
                       .sessions_ended_early = sessions_ended_early_,
                       .draining = draining(),
+                      .spill = spiller_ ? std::optional(spiller_->report()) : std::nullopt,
                       .tenants = {}};
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
@@ -472,6 +492,18 @@ lent_memory store::recount(const session& client) {
   return counted;
 }
 
+store::places_count store::count_places(const session& client) {
+  places_count counted;
+  if (!client.spills_) return counted;
+  client.lock_.assert_held();  // it is ours
+  for (std::uint64_t number = 0; number < client.highest_; ++number) {
+    const std::uintptr_t entry = client.blocks_[number].load();
+    if (entry != 0 && (entry & session::on_disk) == 0) ++counted.resident_blocks;
+    if ((entry & session::on_disk) != 0 && session::place_in(entry) != spill_area::nowhere) ++counted.places_used;
+  }
+  return counted;
+}
+
 // Counts everything again from the blocks themselves, and compares the sums with those that are kept.
 void store::validate() const {
   const lock_guard guard(lock_);
@@ -480,6 +512,7 @@ void store::validate() const {
   std::map<const tenant*, std::size_t> opened;
   std::map<const tenant*, std::size_t> connected;
   std::set<const session*> gone;
+  places_count spilled;
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
     lent_memory counted = recount(*client);
@@ -488,6 +521,7 @@ void store::validate() const {
     const bool is_away = away_.contains({client->ends_early_at_ns_, client.get()});
     FAR_CHECK(is_away == client->channels_.empty(), "a session is away when it has no connection");
     held[client->tenant_.get()] += counted;
+    spilled += count_places(*client);
     ++opened[client->tenant_.get()];
     connected[client->tenant_.get()] += client->channels_.size();
   }
@@ -500,6 +534,8 @@ void store::validate() const {
     held[past.owner->tenant_.get()].blocks += past.blocks;
     gone.insert(past.owner.get());
   }
+  for (const session* client : gone) spilled += count_places(*client);
+  if (spiller_) spiller_->validate(spilled.resident_blocks, spilled.places_used);
   for (const session* client : gone) held[client->tenant_.get()].table_pages += recount(*client).table_pages;
   lent_memory total;
   for (const auto& [name, account] : tenants_) {

@@ -16,6 +16,8 @@
 // The table of a session takes a page for each block at most, less when block numbers are close together. Limits count
 // these pages, too, rounded down to whole blocks.
 //
+// With a spill file (spiller.h) the coldest blocks are on disk. Limits and quotas count blocks wherever they are.
+//
 // Equations that validate() recomputes:
 //     a tenant's blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
 //     a tenant's pages = the pages of its sessions' tables that have entries
@@ -43,6 +45,7 @@
 #include "base/units.h"
 #include "server/frames.h"
 #include "server/quiescent_states.h"
+#include "server/spiller.h"
 #include "server/tenant_rates.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
@@ -66,7 +69,7 @@ class store;
 class block_source {
  public:
   virtual ~block_source() = default;
-  // Zeroed memory for block `number`, aligned to 8 bytes or more. It is filled, so that using it later cannot fail.
+  // Zeroed memory for block `number`, aligned to 64 bytes or more. It is filled, so that using it later cannot fail.
   // nullptr when the machine has no more.
   [[nodiscard]] virtual std::byte* take(std::uint64_t number) = 0;
   // Gives the block's frames back; its bytes are gone. Requires: nobody uses the block any more.
@@ -145,15 +148,25 @@ class session : public std::enable_shared_from_this<session> {
   [[nodiscard]] block_source& source() { return *source_; }
   [[nodiscard]] tenant_rates& rates() { return tenant_->rates; }
 
-  // The slot's bytes, which extend to the end of its block; nullptr when the session has not allocated the block. Valid
-  // until the caller's next quiescent state.
+  // The slot's bytes, which extend to the end of its block; nullptr when the session has not allocated the block, or it
+  // is on disk. Valid until the caller's next quiescent state.
   [[nodiscard]] std::byte* address_of(std::uint64_t slot) const {
     const std::uint64_t number = slot / wire::block_slots;
     if (number >= maximum_session_blocks) return nullptr;
     const std::uintptr_t entry = blocks_[number].load();
-    if (entry == 0 || (entry & flags) != 0) return nullptr;
-    return reinterpret_cast<std::byte*>(entry) + slot % wire::block_slots * page_bytes;
+    if (entry == 0 || (entry & unavailable) != 0) return nullptr;
+    if ((entry & touched) == 0) mark_touched(number, entry);
+    return address_in(entry) + slot % wire::block_slots * page_bytes;
   }
+
+  // Where the slot's block is. One that is on disk begins to come back; ask again later.
+  enum class whereabouts : std::uint8_t {
+    nowhere,     // the session has not allocated it
+    here,        // address_of() has it
+    coming,      // it was on disk, or is moving
+    unreadable,  // the disk did not return it; another call tries again
+  };
+  [[nodiscard]] whereabouts bring_in(std::uint64_t slot);
 
   // Whether the range is not empty, and all its numbers are below maximum_session_blocks.
   [[nodiscard]] static bool can_name(wire::block_range blocks) {
@@ -183,17 +196,35 @@ class session : public std::enable_shared_from_this<session> {
 
  private:
   friend class store;
+  friend class spiller;
 
-  // An entry of the table is 0 (nothing), an address (allocated), or an address with one of these.
+  // An entry of the table is 0 (nothing), an address (allocated), or an address with some of these. Without an address
+  // it has the number of a place on disk.
   static constexpr std::uintptr_t being_allocated = 1;
   static constexpr std::uintptr_t being_freed = 2;
-  static constexpr std::uintptr_t flags = being_allocated | being_freed;
+  static constexpr std::uintptr_t touched = 4;      // since the spiller's hand came by
+  static constexpr std::uintptr_t moving = 8;       // the spiller is writing or reading it
+  static constexpr std::uintptr_t on_disk = 16;     // or nowhere, and all zeros
+  static constexpr std::uintptr_t unreadable = 32;  // the last try to read it failed
+  static constexpr std::uintptr_t unavailable = being_allocated | being_freed | moving | on_disk;
+  static constexpr std::uintptr_t flags = unavailable | touched | unreadable;
+  static constexpr unsigned place_shift = 8;
   static constexpr std::size_t entries_a_page = page_bytes / sizeof(std::uintptr_t);
   // The table: the entries, then a counter for each page of them.
   static constexpr std::size_t entries_bytes = maximum_session_blocks * sizeof(std::atomic<std::uintptr_t>);
   static constexpr std::size_t table_bytes = entries_bytes + entries_bytes / page_bytes * sizeof(std::uint16_t);
   [[nodiscard]] static std::byte* address_in(std::uintptr_t entry) {
     return reinterpret_cast<std::byte*>(entry & ~flags);
+  }
+  [[nodiscard]] static std::uint64_t place_in(std::uintptr_t entry) { return entry >> place_shift; }
+  [[nodiscard]] static std::uintptr_t entry_on_disk(std::uint64_t place) { return place << place_shift | on_disk; }
+  // Whether a client may use the block, here or after it has come back.
+  [[nodiscard]] static bool is_held(std::uintptr_t entry) {
+    return entry != 0 && (entry & (being_allocated | being_freed)) == 0;
+  }
+  // A mark that is lost to another change of the entry costs nothing but a look later on.
+  void mark_touched(std::uint64_t number, std::uintptr_t entry) const {
+    blocks_[number].compare_exchange_strong(entry, entry | touched);
   }
 
   session(store& owner, std::shared_ptr<tenant> whose, wire::session_id id, std::unique_ptr<block_source> source,
@@ -204,6 +235,11 @@ class session : public std::enable_shared_from_this<session> {
   [[nodiscard]] bool overlaps_allocation(wire::block_range blocks) const FAR_REQUIRES(lock_);
   [[nodiscard]] bool holds_all(wire::block_range blocks) const FAR_REQUIRES(lock_);
   [[nodiscard]] wire::status free_locked(wire::block_range blocks) FAR_REQUIRES(lock_);
+  // What a new block holds: memory, or nothing yet when it may come to be on disk. 0: there is none.
+  [[nodiscard]] std::uintptr_t take_contents(std::uint64_t number);
+  // The two halves of giving it back: memory, and then the counts.
+  void give_back(std::uint64_t number, std::uintptr_t entry);
+  void discharge(std::uintptr_t entry) FAR_REQUIRES(lock_);
   // Entries of the table: before one is set, and where one is reset. Pages without entries go back to the machine, so
   // that a table takes no more than a page for each block that is held, whatever numbers a client chooses.
   void note_entry(std::uint64_t number) FAR_REQUIRES(lock_);
@@ -212,7 +248,7 @@ class session : public std::enable_shared_from_this<session> {
   // none.
   struct search {
     std::uint64_t number = 0;
-    bool is_held = false;
+    bool is_found = false;
   };
   [[nodiscard]] search look_for_held(std::uint64_t number) const FAR_REQUIRES(lock_);
 
@@ -236,6 +272,7 @@ class session : public std::enable_shared_from_this<session> {
   std::uint64_t ends_early_at_ns_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t expires_at_ns_ FAR_GUARDED_BY(lock_) = 0;
   bool has_lease_ = true;  // beyond the grace period
+  bool spills_ = false;    // its blocks may be on disk
   bool is_leaving_ FAR_GUARDED_BY(lock_) = false;
   std::size_t most_channels_ FAR_GUARDED_BY(lock_) = 0;  // that it has had at the same time
 };
@@ -266,6 +303,7 @@ struct store_settings {
   void (*random)(std::span<std::byte>) = wire::fill_random;
   // Blocks of sessions opened without a source of their own; empty: frames of the server.
   std::function<std::unique_ptr<block_source>()> make_source;
+  std::shared_ptr<spill_area> spill = nullptr;  // lends its places beyond memory_bytes; nullptr: no disk
 };
 
 struct store_report {
@@ -279,8 +317,8 @@ struct store_report {
     tenant_limits limits;
     std::uint64_t delays = 0;  // of connections, for the sake of the limits
   };
-  std::uint64_t memory_blocks = 0;
-  std::uint64_t held_blocks = 0;  // with tables, and with those that are not yet reclaimed
+  std::uint64_t memory_blocks = 0;  // what may be lent, with those on disk
+  std::uint64_t held_blocks = 0;    // with tables, and with those that are not yet reclaimed
   std::uint64_t table_bytes = 0;
   std::uint64_t unreclaimed_blocks = 0;
   std::size_t sessions = 0;
@@ -291,6 +329,7 @@ struct store_report {
   std::uint64_t sessions_expired = 0;      // since the start: at the end of their lease
   std::uint64_t sessions_ended_early = 0;  // before that, because memory was needed
   bool draining = false;
+  std::optional<spill_report> spill;  // nothing: no disk
   std::vector<tenant_line> tenants;
 };
 
@@ -351,6 +390,7 @@ class store {
 
  private:
   friend class session;
+  friend class spiller;
 
   // A block that its session has freed and that a loop may still be reading.
   struct freed {
@@ -374,6 +414,17 @@ class store {
   void uncharge(tenant& whose, std::uint64_t blocks) FAR_REQUIRES(lock_);
   [[nodiscard]] static bool has_too_many_connections(const tenant& whose);
   [[nodiscard]] static lent_memory recount(const session& client);
+  struct places_count {
+    std::uint64_t resident_blocks = 0;
+    std::uint64_t places_used = 0;
+
+    places_count& operator+=(const places_count& more) {
+      resident_blocks += more.resident_blocks;
+      places_used += more.places_used;
+      return *this;
+    }
+  };
+  [[nodiscard]] static places_count count_places(const session& client);
   void note_away(session& client, std::uint64_t now_ns) FAR_REQUIRES(lock_);
   void note_return(session& client) FAR_REQUIRES(lock_);
   [[nodiscard]] bool has_room_for(const lent_memory& wanted) const FAR_REQUIRES(lock_) {
@@ -395,6 +446,8 @@ class store {
   void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);
   void take_ended(std::vector<freed>* batch) FAR_REQUIRES(lock_);
+  // What may be lent with so much memory.
+  [[nodiscard]] std::uint64_t lendable_blocks(std::uint64_t memory_bytes) const;
   [[nodiscard]] std::uint64_t quota_of(const std::string& name) const FAR_REQUIRES(lock_);
   void apply_quotas() FAR_REQUIRES(lock_);
   [[nodiscard]] tenant_limits limits_of(const std::string& name) const FAR_REQUIRES(lock_);
@@ -403,7 +456,7 @@ class store {
   }
 
   store_settings settings_;
-  std::atomic<std::uint64_t> memory_blocks_;
+  std::atomic<std::uint64_t> memory_blocks_;  // what may be lent, with those on disk
   std::unique_ptr<frames> frames_;
   quiescent_states readers_;
   std::atomic<bool> draining_{false};
@@ -426,6 +479,7 @@ class store {
   sessions_in_time expiring_ FAR_GUARDED_BY(lock_);          // the same by the end of their lease
   std::map<std::string, std::shared_ptr<tenant>> tenants_ FAR_GUARDED_BY(lock_);  // those that have sessions
   std::map<wire::session_id, std::shared_ptr<session>> sessions_ FAR_GUARDED_BY(lock_);
+  std::unique_ptr<spiller> spiller_;  // its thread uses everything above
 };
 
 }  // namespace far::server

@@ -103,7 +103,7 @@ class no_memory final : public block_source {
   void give_back(std::uint64_t /*number*/, std::byte* /*block*/) override {}
 
  private:
-  alignas(8) std::byte block_[8]{};  // nobody looks at it
+  alignas(64) std::byte block_[64]{};  // nobody looks at it
 };
 
 TEST(Store, TablesCountAgainstTheQuotaAndTheMemory) {

@@ -1,5 +1,6 @@
 #include "pager/limit_on_data.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -19,6 +20,31 @@ std::uint64_t default_heap_bytes() {
   const auto physical_pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
   const std::uint64_t wanted = std::bit_ceil(16 * physical_pages * page_bytes);
   return std::clamp<std::uint64_t>(wanted, 256 * gib, 8 * tib);
+}
+
+namespace {
+
+bool addresses_are_limited() {
+  rlimit all{};
+  rlimit data{};
+  return getrlimit(RLIMIT_AS, &all) != 0 || getrlimit(RLIMIT_DATA, &data) != 0 || all.rlim_cur != RLIM_INFINITY ||
+         data.rlim_cur != RLIM_INFINITY;
+}
+
+// vm.overcommit_memory is 2: the kernel promises no memory that it might not have.
+bool overcommits_strictly() {
+  const int file = open("/proc/sys/vm/overcommit_memory", O_RDONLY | O_CLOEXEC);
+  char mode = '0';
+  const bool known = file >= 0 && read(file, &mode, 1) == 1;
+  if (file >= 0) close(file);
+  return known && mode == '2';
+}
+
+}  // namespace
+
+std::uint64_t heap_bytes_for_programs() {
+  const bool cost_nothing = !addresses_are_limited() && !overcommits_strictly();
+  return cost_nothing ? std::max<std::uint64_t>(default_heap_bytes(), 4 * tib) : default_heap_bytes();
 }
 
 room_under_limit::room_under_limit(std::uint64_t heap_bytes, bool reads_parts) {

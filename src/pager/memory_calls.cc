@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "pager/limit_on_data.h"
 #include "pager/memory_results.h"
 #include "platform/signal_shield.h"
 
@@ -32,7 +33,10 @@ result<std::byte*> memory_calls::map_guarded(std::size_t bytes, std::size_t alig
 result<std::byte*> memory_calls::map_somewhere(std::size_t bytes, int protection, std::size_t alignment_bytes,
                                                bool guarded) {
   if (bytes == 0) return error{"a mapping of no bytes", EINVAL};
-  if (bytes > heap_.bytes()) return no_room(bytes);
+  // Tables of memory that may be touched are written at once, of all of it: so much at a time is not worth it.
+  static const std::uint64_t most_accessible_bytes = default_heap_bytes();
+  const bool reserves = protection == PROT_NONE && !guarded;
+  if (bytes > heap_.bytes() || (!reserves && bytes > most_accessible_bytes)) return no_room(bytes);
   const std::size_t natural = bytes >= huge_page_bytes ? huge_page_bytes : page_bytes;
   const std::uint64_t alignment_pages = std::max(alignment_bytes, natural) >> page_shift;
   page_id first = 0;

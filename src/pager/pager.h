@@ -48,6 +48,11 @@ class lost_access_handler {
   ~lost_access_handler() = default;
 };
 
+// How much address space the far heap of an unmodified program reserves. Such programs may reserve terabytes (each
+// Haskell program one) that are native where the far heap has no room for them: so it is at least 4 TiB, unless a limit
+// on address space or data, or strict overcommitment, counts the tables' addresses; then as by default.
+[[nodiscard]] std::uint64_t heap_bytes_for_programs();
+
 struct options {
   std::uint64_t budget_bytes = 0;   // frames the far heap may hold; at least minimum_budget_bytes
   std::string far_uri = "memory:";  // see backend::open

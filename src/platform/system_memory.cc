@@ -155,9 +155,11 @@ std::optional<std::uint64_t> stalled_us(const std::string& path) {
   return leading_number(std::string_view(text).substr(total + std::strlen("total=")));
 }
 
-// Reads the process's own cgroup; the kernel also counts there what a limit further up causes.
-void read_pressure(const std::string& folder, const cgroup_files& files, system_memory& memory) {
-  if (const auto stalled = stalled_us(folder + "/memory.pressure")) memory.stalled_us = *stalled;
+// Reads the process's own cgroup; the kernel also counts there what a limit further up causes. The pressure of a folder
+// that counts no memory is not of a memory cgroup: in the root of version 2 it is the machine's.
+void read_pressure(const std::string& folder, const cgroup_files& files, std::optional<std::uint64_t>& stalled,
+                   system_memory& memory) {
+  if (read_whole(folder + "/" + files.usage)) stalled = stalled_us(folder + "/memory.pressure");
   const std::string events = read_whole(folder + "/" + files.events).value_or("");
   memory.failures += keyed_number(events, files.failures_key).value_or(0);
 }
@@ -176,7 +178,8 @@ void apply_folder(const std::string& folder, const cgroup_files& files, system_m
 }
 
 // A limit anywhere between the process's cgroup and the mount's root counts.
-void apply_hierarchy(const std::string& root, const hierarchy& chosen, system_memory& memory) {
+void apply_hierarchy(const std::string& root, const hierarchy& chosen, std::optional<std::uint64_t>& stalled,
+                     system_memory& memory) {
   if (chosen.mount_point.empty()) return;
   std::string below = chosen.path;
   if (chosen.mount_root != "/") {
@@ -187,7 +190,7 @@ void apply_hierarchy(const std::string& root, const hierarchy& chosen, system_me
   if (below.starts_with("/..")) below.clear();  // the process is outside of what the mount shows
   while (!below.empty() && below.back() == '/') below.pop_back();
   const std::string top = root + chosen.mount_point;
-  read_pressure(top + below, chosen.files, memory);
+  read_pressure(top + below, chosen.files, stalled, memory);
   while (true) {
     apply_folder(top + below, chosen.files, memory);
     if (below.empty()) return;
@@ -207,10 +210,12 @@ result<system_memory> read_system_memory(const std::string& root) {
   memory.physical_bytes = *total * kib;
   // Before Linux 3.14 there was no MemAvailable.
   memory.available_bytes = keyed_number(*meminfo, "MemAvailable:").value_or(*total) * kib;
-  memory.stalled_us = stalled_us(root + "/proc/pressure/memory").value_or(0);
   std::vector<hierarchy> hierarchies = find_hierarchies(read_whole(root + "/proc/self/cgroup").value_or(""));
   find_mounts(read_whole(root + "/proc/self/mountinfo").value_or(""), hierarchies);
-  for (const hierarchy& one : hierarchies) apply_hierarchy(root, one, memory);
+  std::optional<std::uint64_t> stalled;
+  for (const hierarchy& one : hierarchies) apply_hierarchy(root, one, stalled, memory);
+  if (!stalled && !memory.cgroup_limit_bytes) stalled = stalled_us(root + "/proc/pressure/memory");
+  memory.stalled_us = stalled.value_or(0);
   return memory;
 }
 

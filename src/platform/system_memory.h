@@ -16,8 +16,9 @@ struct system_memory {
   // The lowest limit among the process's memory cgroup and the cgroups above it; empty when there is none below
   // physical_bytes.
   std::optional<std::uint64_t> cgroup_limit_bytes;
-  // For how long, since some time before the start, a thread of the cgroup has waited for memory (of the machine, if
-  // the kernel does not measure it for cgroups); 0 if the kernel does not measure it at all.
+  // For how long, since some time before the start, a thread of the cgroup has waited for memory, or without a cgroup
+  // a thread of the machine. 0 if the kernel does not measure it: for cgroups of version 1 it never does, and who
+  // waits elsewhere on the machine says nothing about memory within a limit of one's own.
   std::uint64_t stalled_us = 0;
   // How often the cgroup has been unable to get memory even so.
   std::uint64_t failures = 0;

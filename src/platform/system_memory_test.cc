@@ -91,10 +91,25 @@ TEST_F(system_memory_test, PressureIsThatOfTheCgroupWhereThereIsOne) {
   put("/proc/self/mountinfo", "30 20 0:26 / /cg rw - cgroup2 none rw\n");
   EXPECT_EQ(read().stalled_us, 41740861u);
   EXPECT_EQ(read().failures, 0u);
+  put("/cg/x/memory.current", "4096\n");
   put("/cg/x/memory.pressure", "some avg10=1.50 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n");
   put("/cg/x/memory.events", "low 0\nhigh 9\nmax 8\noom 3\noom_kill 1\n");
   EXPECT_EQ(read().stalled_us, 77u);
   EXPECT_EQ(read().failures, 3u);
+}
+
+// Beside version 1 there is the root of version 2, which has the pressure of the machine in a file of its own.
+TEST_F(system_memory_test, StallsElsewhereAreNotThoseOfALimitedCgroupWithoutFigures) {
+  put("/proc/pressure/memory", "some avg10=90.00 avg60=0.00 avg300=0.00 total=41740861\n");
+  put("/proc/self/cgroup", "4:memory:/a\n0::/\n");
+  put("/proc/self/mountinfo",
+      "31 20 0:27 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
+      "32 20 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+  put("/sys/fs/cgroup/unified/memory.pressure", "some avg10=90.00 avg60=0.00 avg300=0.00 total=41740861\n");
+  put("/sys/fs/cgroup/memory/a/memory.usage_in_bytes", "0\n");
+  EXPECT_EQ(read().stalled_us, 41740861u) << "no limit: the memory is the machine's";
+  put("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "536870912\n");
+  EXPECT_EQ(read().stalled_us, 0u);
 }
 
 TEST_F(system_memory_test, TheLimitThatSlowsDownCounts) {

@@ -261,6 +261,46 @@ TEST_F(handshakes, a_client_of_version_1_is_answered_in_it) {
   EXPECT_EQ(unpack_message(server_->to_send()).value().payload.size(), first_welcome_bytes);
 }
 
+// Servers of older releases, as they answered: without an identity before version 2, and with proofs that know no TLS
+// before version 4.
+TEST_F(handshakes, servers_of_each_older_version_are_understood) {
+  for (std::uint16_t version = oldest_version; version < newest_version; ++version) {
+    begin(alice(token));
+    client_->bind(channel_binding{std::byte{1}});
+    const packed_message greeting = unpack_message(client_->to_send()).value();
+    const std::vector<std::byte> hello_payload(greeting.payload.begin(), greeting.payload.end());
+    EXPECT_LE(decode_hello(hello_payload).value().oldest, version);
+    client_->sent(client_->to_send().size());
+
+    std::array<std::byte, maximum_handshake_bytes> payload{};
+    const challenge asked{
+        .version = version, .token_wanted = true, .server = {std::byte{5}}, .identity = {std::byte{9}}};
+    const std::size_t length = encode(asked, payload);
+    const std::vector<std::byte> asked_payload(payload.begin(), payload.begin() + static_cast<std::ptrdiff_t>(length));
+    EXPECT_EQ(length, version < 2 ? first_challenge_bytes : challenge_bytes);
+    handshake_message message;
+    message.set(opcode::challenge, asked_payload);
+    packed_message answer = unpack_message(message.bytes()).value();
+    ASSERT_EQ(client_->take(answer.head, answer.payload), client_step::more) << version;
+    EXPECT_EQ(client_->version(), version);
+
+    const packed_message proof = unpack_message(client_->to_send()).value();
+    const digest expected = prove(side::client, token, hello_payload, asked_payload);
+    EXPECT_TRUE(std::equal(proof.payload.begin(), proof.payload.end(), expected.begin(), expected.end())) << version;
+
+    const welcome said{.proof = prove(side::server, token, hello_payload, asked_payload),
+                       .session = session_of(3),
+                       .grace_ms = 60'000,
+                       .maximum_outstanding = 1,
+                       .lease_ms = 3'600'000};
+    message.set(opcode::welcome, std::span(payload).first(encode(said, payload, version)));
+    answer = unpack_message(message.bytes()).value();
+    ASSERT_EQ(client_->take(answer.head, answer.payload), client_step::done) << version;
+    EXPECT_EQ(client_->welcome().session, session_of(3));
+    EXPECT_EQ(client_->welcome().lease_ms, version < 2 ? 60'000U : 3'600'000U);
+  }
+}
+
 TEST_F(handshakes, another_session_than_the_one_to_join_is_a_lost_one) {
   begin(alice(""), session_of(3));
   greet(false, nullptr);

@@ -576,7 +576,9 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"locked_unfilled", locked_unfilled},
                                   {"locked_read_only", locked_read_only},
                                   {"endless_ranges", endless_ranges},
-                                  {"huge_pages", huge_pages}};
+                                  {"huge_pages", huge_pages},
+                                  {"near_code", near_code},
+                                  {"terabyte", terabyte}};
 
 }  // namespace
 

@@ -57,6 +57,12 @@ class Charges(unittest.TestCase):
         outcome = support.run_far([MAPPER, "inaccessible_pages"], BUDGET_BYTES)
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
 
+    def test_a_reserved_terabyte_is_far(self):
+        outcome = support.run_far([MAPPER, "terabyte"], BUDGET_BYTES)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertGreater(outcome.stats["evicted_pages"], 64 * MIB // 4096, outcome.stats)
+        self.assertLess(outcome.peak_bytes, 192 * MIB, outcome)  # of which it fills 192 MiB
+
     def test_mlockall_fills_nothing_of_the_runtime(self):
         outcome = support.run_far([MAPPER, "all_locked"], BUDGET_BYTES)
         self.assertLess(outcome.peak_bytes, 400 * MIB, outcome)

@@ -140,6 +140,10 @@ void replaced_beyond_the_limit();
 void endless_ranges();
 void huge_pages();
 
+// mapper_places.cc
+void near_code();
+void terabyte();
+
 // mapper_locks.cc
 void locked_beyond_the_limit();
 void locked_reservation();

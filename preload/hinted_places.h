@@ -1,0 +1,57 @@
+// Hints of mmap at addresses outside the far heap, and which of them are followed.
+//
+// Most programs take whatever address they get. But a compiler that runs in the program and whose jumps reach 2 GiB
+// needs memory near its own code: LuaJIT proposes a place, gives the memory back when it came elsewhere, and proposes
+// another, thousands of times. So once a program has given back a small mapping because of its place, memory of that
+// size is mapped where the program proposes it, and is native. Large mappings and reservations stay in the far heap:
+// for the heap of a JVM the proposed place is only a preference, and all of it would be native.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/units.h"
+
+namespace far::preload {
+
+// Thread-safe and usable in signal handlers. Threads that try places at the same moment may need one try more.
+class hinted_places {
+ public:
+  static constexpr std::size_t most_bytes = 2 * mib;
+
+  // The program proposed a place outside the far heap, and its mapping of `bytes` came to `address`. Not for
+  // reservations, which are never followed.
+  void came_elsewhere(const void* address, std::size_t bytes) noexcept {
+    if (!is_small(bytes)) return;
+    last_pages_.store(pages_in(bytes), std::memory_order_relaxed);
+    last_address_.store(address, std::memory_order_relaxed);
+  }
+
+  // The program has unmapped this range.
+  void given_back(const void* address, std::size_t bytes) noexcept {
+    if (address == nullptr || last_address_.load(std::memory_order_relaxed) != address) return;
+    const std::size_t pages = pages_in(bytes);
+    if (!is_small(bytes) || last_pages_.load(std::memory_order_relaxed) != pages) return;
+    last_address_.store(nullptr, std::memory_order_relaxed);
+    followed_[(pages - 1) / 64].fetch_or(std::uint64_t{1} << (pages - 1) % 64, std::memory_order_relaxed);
+  }
+
+  // Whether a proposed place for so much memory is to be followed.
+  [[nodiscard]] bool follows(std::size_t bytes) const noexcept {
+    if (!is_small(bytes)) return false;
+    const std::size_t index = pages_in(bytes) - 1;
+    return (followed_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
+  }
+
+ private:
+  static bool is_small(std::size_t bytes) { return bytes > 0 && bytes <= most_bytes; }
+  static std::size_t pages_in(std::size_t bytes) { return round_up(bytes, page_bytes) >> page_shift; }
+
+  std::atomic<const void*> last_address_{nullptr};
+  std::atomic<std::size_t> last_pages_{0};
+  std::array<std::atomic<std::uint64_t>, (most_bytes >> page_shift) / 64> followed_{};  // a bit for each size in pages
+};
+
+}  // namespace far::preload

@@ -1,0 +1,47 @@
+#include "preload/hinted_places.h"
+
+#include <gtest/gtest.h>
+
+namespace far::preload {
+namespace {
+
+const void* at(std::uintptr_t address) {
+  return reinterpret_cast<const void*>(address);
+}
+
+TEST(hinted_places, a_size_is_followed_once_a_mapping_of_it_was_given_back) {
+  hinted_places tested;
+  EXPECT_FALSE(tested.follows(64 * kib));
+  tested.came_elsewhere(at(0x10000), 64 * kib);
+  EXPECT_FALSE(tested.follows(64 * kib));
+  tested.given_back(at(0x10000), 64 * kib);
+  EXPECT_TRUE(tested.follows(64 * kib));
+  EXPECT_TRUE(tested.follows(64 * kib - 1)) << "as many pages";
+  EXPECT_FALSE(tested.follows(60 * kib));
+  EXPECT_FALSE(tested.follows(68 * kib));
+}
+
+TEST(hinted_places, other_memory_that_is_given_back_says_nothing) {
+  hinted_places tested;
+  tested.given_back(at(0x10000), 64 * kib);
+  tested.came_elsewhere(at(0x10000), 64 * kib);
+  tested.given_back(at(0x20000), 64 * kib);
+  tested.given_back(at(0x10000), 32 * kib);
+  tested.given_back(nullptr, 64 * kib);
+  EXPECT_FALSE(tested.follows(64 * kib));
+}
+
+TEST(hinted_places, what_is_large_is_never_followed) {
+  hinted_places tested;
+  for (const std::size_t bytes : {hinted_places::most_bytes, hinted_places::most_bytes + 1, std::size_t{64} * mib}) {
+    tested.came_elsewhere(at(0x10000), bytes);
+    tested.given_back(at(0x10000), bytes);
+    EXPECT_EQ(tested.follows(bytes), bytes == hinted_places::most_bytes) << bytes;
+  }
+  EXPECT_TRUE(tested.follows(hinted_places::most_bytes - 1));
+  EXPECT_FALSE(tested.follows(page_bytes));
+  EXPECT_FALSE(tested.follows(0));
+}
+
+}  // namespace
+}  // namespace far::preload
