@@ -159,6 +159,13 @@ TEST_F(dataframe_io, imports_other_types_and_refuses_those_that_it_does_not_have
   EXPECT_EQ(frame["text"].at(0), cell("bb"));
   EXPECT_EQ(frame["text"].at(1), cell(null));
   EXPECT_EQ(frame["text"].at(2), cell("ccc"));
+  // The same rows, by offsets of the columns.
+  arrays[0].offset = arrays[1].offset = 1;
+  const ArrowArray shifted{3, 0, 0, 1, 2, no_buffers, array_children, nullptr, nullptr, nullptr};
+  dataframe again(*home_);
+  import_from_arrow(schema, shifted, again);
+  expect_same(frame, again);
+  arrays[0].offset = arrays[1].offset = 0;
   schemas[0].format = "d:19,10";
   EXPECT_THROW(import_from_arrow(schema, array, frame), std::invalid_argument);
   schemas[0].format = "g";
