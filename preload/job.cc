@@ -39,16 +39,20 @@ std::uint64_t now_ns() {
 }
 
 // How a member of `statistics` adds up over processes, and over successive programs (exec) of one process.
-enum class kind { now, peak, sum };
+// most: processes have it in common, so the largest figure of now stands for all.
+enum class kind { now, most, peak, sum };
 kind kind_of(std::size_t index) {
-  static_assert(job_statistics == 29, "a new member of statistics must be given its kind here");
+  static_assert(job_statistics == 34, "a new member of statistics must be given its kind here");
   const auto at = [](std::uint64_t statistics::* member) {
     const statistics none;
     return static_cast<std::size_t>(&(none.*member) - &none.budget_bytes);
   };
-  for (const auto member :
-       {&statistics::budget_bytes, &statistics::local_bytes, &statistics::far_bytes, &statistics::far_stored_bytes}) {
+  for (const auto member : {&statistics::budget_bytes, &statistics::local_bytes, &statistics::far_bytes,
+                            &statistics::far_stored_bytes, &statistics::lacking_copies}) {
     if (index == at(member)) return kind::now;
+  }
+  for (const auto member : {&statistics::servers, &statistics::away_servers}) {
+    if (index == at(member)) return kind::most;
   }
   for (const auto member : {&statistics::peak_local_bytes, &statistics::peak_far_bytes,
                             &statistics::peak_far_stored_bytes, &statistics::over_budget_pages}) {
@@ -64,6 +68,7 @@ void add(statistics& to, const statistics& from, bool running) {
   for (std::size_t i = 0; i < sums.size(); ++i) {
     switch (kind_of(i)) {
       case kind::now: sums[i] += running ? more[i] : 0; break;
+      case kind::most: sums[i] = std::max(sums[i], running ? more[i] : 0); break;
       case kind::peak: sums[i] = std::max(sums[i], more[i]); break;
       case kind::sum: sums[i] += more[i]; break;
     }

@@ -64,7 +64,7 @@ struct alignas(64) job_slot {
 };
 
 struct job_region {
-  static constexpr std::uint64_t right_magic = 0x34626f6a72616600;  // also the version of the layout
+  static constexpr std::uint64_t right_magic = 0x35626f6a72616600;  // also the version of the layout
 
   shared_number magic{0};  // stored last
   shared_number bytes{0};  // sizeof(job_region)

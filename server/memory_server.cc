@@ -21,6 +21,7 @@
 #include "platform/clock.h"
 #include "platform/system_memory.h"
 #include "server/event_log.h"
+#include "server/own_metrics.h"
 #include "server/service_manager.h"
 
 namespace far::server {
@@ -167,8 +168,8 @@ result<void> memory_server::start_metrics() {
   if (shared_memory_) view.loops.push_back(&shared_memory_->counters());
   for (const std::string& address : addresses()) view.address += (view.address.empty() ? "" : " and ") + address;
   result<std::unique_ptr<metrics_server>> server =
-      metrics_server::start(*chosen_.metrics, std::move(view),
-                            {.tokens = &chosen_.metrics_tokens, .looked_after_at_ns = &looked_after_at_ns_});
+      metrics_server::start(*chosen_.metrics, std::make_unique<own_metrics>(std::move(view), &looked_after_at_ns_),
+                            {.tokens = &chosen_.metrics_tokens});
   if (!server) return server.error();
   metrics_ = std::move(server).value();
   log_event("metrics on http://" + metrics_->where() + "/");

@@ -66,7 +66,10 @@ class rate_meter {
   rates last_ FAR_GUARDED_BY(lock_);
 };
 
+class history;  // plots.h
+
 // One page, without scripts, that reloads itself every two seconds.
-[[nodiscard]] std::string status_page(const server_view& view, const rates& speed, std::uint64_t now_ns);
+[[nodiscard]] std::string status_page(const server_view& view, const rates& speed, const history& past,
+                                      std::uint64_t now_ns);
 
 }  // namespace far::server

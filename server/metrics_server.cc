@@ -19,9 +19,6 @@ namespace {
 // Without descriptors, connections wait so long.
 constexpr std::uint64_t accept_pause_ns = 100'000'000;
 
-// A server that has not checked its sessions for so long is stuck.
-constexpr std::uint64_t stuck_ns = 10'000'000'000;
-
 constexpr int longest_sleep_ms = 250;
 
 std::uint64_t now() {
@@ -57,7 +54,8 @@ bool is_same_secret(std::string_view shown, std::string_view secret) {
 
 }  // namespace
 
-result<std::unique_ptr<metrics_server>> metrics_server::start(address at, server_view view, metrics_options chosen) {
+result<std::unique_ptr<metrics_server>> metrics_server::start(address at, std::unique_ptr<metrics_source> shown,
+                                                              metrics_options chosen) {
   const result<int> listener = listen_at(&at);
   if (!listener) return error{"metrics: " + listener.error().message, listener.error().code};
   const int waker = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -68,14 +66,15 @@ result<std::unique_ptr<metrics_server>> metrics_server::start(address at, server
                  code};
   }
   return std::unique_ptr<metrics_server>(
-      new metrics_server(listener.value(), waker, at.text(), std::move(view), std::move(chosen)));
+      new metrics_server(listener.value(), waker, at.text(), std::move(shown), std::move(chosen)));
 }
 
-metrics_server::metrics_server(int listener, int waker, std::string where, server_view view, metrics_options chosen)
+metrics_server::metrics_server(int listener, int waker, std::string where, std::unique_ptr<metrics_source> shown,
+                               metrics_options chosen)
     : listener_(listener),
       waker_(waker),
       where_(std::move(where)),
-      view_(std::move(view)),
+      shown_(std::move(shown)),
       chosen_(std::move(chosen)),
       thread_([this] { run(); }) {}
 
@@ -94,6 +93,7 @@ void metrics_server::run() {
   while (!ends_) {
     const bool has_newcomers = wait();
     const std::uint64_t now_ns = now();
+    shown_->keep_up(now_ns);
     for (const auto& served : connections_) step(*served, now_ns);
     remove_ended(now_ns);
     if (has_newcomers) accept_all(now_ns);
@@ -197,28 +197,23 @@ metrics_server::answer metrics_server::answer_to(const connection& served, std::
   const http_request& asked = served.asked;
   if (asked.method != "GET" && asked.method != "HEAD") return {.code = 405, .body = "only GET and HEAD\n"};
   // For programs that start and watch servers. The answers reveal nothing else.
-  if (asked.path == "/healthz") {
-    const bool is_stuck =
-        chosen_.looked_after_at_ns != nullptr && now_ns > chosen_.looked_after_at_ns->load() + stuck_ns;
-    if (is_stuck) return {.code = 503, .body = "stuck: it has not looked after its sessions for 10 s\n"};
-    return {.body = "ok\n"};
-  }
-  if (asked.path == "/readyz") {
-    if (view_.lent->draining()) return {.code = 503, .body = "draining\n"};
+  if (is_probe(asked)) {
+    const std::string reason = asked.path == "/healthz" ? shown_->sickness(now_ns) : shown_->refusal();
+    if (!reason.empty()) return {.code = 503, .body = reason + "\n"};
     return {.body = "ok\n"};
   }
   switch (permission_of(served, now_ns)) {
     case permission::granted: break;
     case permission::refused:
-      return {.code = 401, .body = "send the token of --metrics-token-file as a bearer token\n"};
+      return {.code = 401, .body = std::string("send the token of ") + chosen_.token_option + " as a bearer token\n"};
     case permission::throttled: return {.code = 429, .body = std::string(too_many_failures) + "\n"};
   }
   if (asked.path == "/metrics") {
-    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = prometheus_text(view_, now_ns)};
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = shown_->metrics(now_ns)};
   }
-  if (asked.path != "/") return {.code = 404, .body = "there are /, /metrics, /healthz and /readyz\n"};
-  const rates speed = speed_.look(sum(view_.loops), now_ns);
-  return {.type = "text/html; charset=utf-8", .body = status_page(view_, speed, now_ns)};
+  std::string page = asked.path == "/" ? shown_->page(now_ns) : std::string();
+  if (page.empty()) return {.code = 404, .body = "there are /metrics, /healthz and /readyz, of farheapd / as well\n"};
+  return {.type = "text/html; charset=utf-8", .body = std::move(page)};
 }
 
 void metrics_server::put(connection& served, const answer& said, bool with_body) {

@@ -1,9 +1,9 @@
-// `farheapd --metrics ADDR:PORT`: HTTP, on a thread of its own.
+// A metrics port (`farheapd --metrics ADDR:PORT`, `farheap metrics --listen ADDR:PORT`): HTTP, on a thread of its own.
 //
-//     /metrics   for Prometheus       /healthz   200 while the server looks after its memory and sessions
-//     /          for people           /readyz    200 while it takes new clients, 503 while it drains
+//     /metrics   for Prometheus       /healthz   200 while the program does its work, 503 when it is stuck
+//     /          for people           /readyz    200 while it takes new clients, 503 while it does not
 //
-// Strangers may reach the port, and the server's main work must not suffer. So the number of connections, their memory
+// Strangers may reach the port, and the program's main work must not suffer. So the number of connections, their memory
 // and their time are limited. A connection carries one request.
 #pragma once
 
@@ -19,7 +19,7 @@
 #include "server/address.h"
 #include "server/failed_logins.h"
 #include "server/http_request.h"
-#include "server/metrics.h"
+#include "server/metrics_source.h"
 #include "server/token_book.h"
 
 namespace far::server {
@@ -28,9 +28,8 @@ struct metrics_options {
   // Requests must carry "Authorization: Bearer TOKEN" with a token of the tenant "default", except for /healthz and
   // /readyz. nullptr or empty: no token is required.
   const token_book* tokens = nullptr;
+  const char* token_option = "--metrics-token-file";
   std::uint64_t patience_ns = 5'000'000'000;  // for a whole connection
-  // When the server last checked its sessions; nullptr: unknown.
-  const std::atomic<std::uint64_t>* looked_after_at_ns = nullptr;
 };
 
 class metrics_server {
@@ -41,8 +40,8 @@ class metrics_server {
   // Each has a whole reply in memory; the others wait until one of them is done.
   static constexpr std::size_t most_replies = 4;
 
-  // Errors: the address cannot be listened on. Requires: what `view` and `chosen` refer to outlives the server.
-  [[nodiscard]] static result<std::unique_ptr<metrics_server>> start(address at, server_view view,
+  // Errors: the address cannot be listened on. Requires: what `chosen` refers to outlives the server.
+  [[nodiscard]] static result<std::unique_ptr<metrics_server>> start(address at, std::unique_ptr<metrics_source> shown,
                                                                      metrics_options chosen = {});
   ~metrics_server();
   metrics_server(const metrics_server&) = delete;
@@ -69,7 +68,8 @@ class metrics_server {
     std::string body;
   };
 
-  metrics_server(int listener, int waker, std::string where, server_view view, metrics_options chosen);
+  metrics_server(int listener, int waker, std::string where, std::unique_ptr<metrics_source> shown,
+                 metrics_options chosen);
   void run();
   void accept_all(std::uint64_t now_ns);
   void step(connection& served, std::uint64_t now_ns);
@@ -88,9 +88,8 @@ class metrics_server {
   const int listener_;
   const int waker_;
   const std::string where_;
-  const server_view view_;
+  const std::unique_ptr<metrics_source> shown_;
   const metrics_options chosen_;
-  rate_meter speed_;
   failed_logins failures_;
   std::vector<std::unique_ptr<connection>> connections_;  // oldest first
   std::uint64_t accept_again_at_ns_ = 0;

@@ -18,6 +18,7 @@
 
 #include "platform/clock.h"
 #include "server/http_request.h"
+#include "server/own_metrics.h"
 
 namespace far::server {
 namespace {
@@ -101,9 +102,12 @@ class metrics_port : public testing::Test {
     settings.memory_bytes = 8 * block_bytes;
     lent_ = std::move(store::create(settings)).value();
   }
-  void start(const metrics_options& chosen = {}) {
-    server_ = std::move(metrics_server::start(parse_address("127.0.0.1:0").value(),
-                                              {.lent = lent_.get(), .loops = {}, .address = {}}, chosen))
+  void start(const metrics_options& chosen = {}, const std::atomic<std::uint64_t>* looked_after_at_ns = nullptr) {
+    server_ = std::move(metrics_server::start(
+                            parse_address("127.0.0.1:0").value(),
+                            std::make_unique<own_metrics>(server_view{.lent = lent_.get(), .loops = {}, .address = {}},
+                                                          looked_after_at_ns),
+                            chosen))
                   .value();
   }
   [[nodiscard]] std::string get(const std::string& path, const std::string& headers = "") {
@@ -143,9 +147,9 @@ TEST_F(metrics_port, a_server_that_is_stuck_is_not_healthy) {
   const std::atomic<std::uint64_t> long_ago{1};
   const std::atomic<std::uint64_t> lately{platform::monotonic_clock().now_ns() + 3'600'000'000'000};
   ASSERT_GT(platform::monotonic_clock().now_ns(), 20'000'000'000u);
-  start({.looked_after_at_ns = &long_ago});
+  start({}, &long_ago);
   EXPECT_EQ(code_of(get("/healthz")), 503);
-  start({.looked_after_at_ns = &lately});
+  start({}, &lately);
   EXPECT_EQ(code_of(get("/healthz")), 200);
 }
 
@@ -238,7 +242,8 @@ TEST_F(metrics_port, readers_that_do_not_read_hold_nobody_up) {
   for (int i = 0; i < 20'000; ++i) {
     many.push_back(std::move(lent_->open("tenant-with-a-long-name-" + std::to_string(i), 0)).value());
   }
-  start({.patience_ns = 2'000'000'000});
+  // So long that none of them is sent away, even where a text takes a second to be made.
+  start({.patience_ns = 60'000'000'000});
   std::vector<std::unique_ptr<client>> lazy;
   for (std::size_t i = 0; i < 2 * metrics_server::most_replies; ++i) {
     lazy.push_back(std::make_unique<client>(server_->where(), 4096));

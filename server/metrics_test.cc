@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "server/plots.h"
 #include "tests/support/scripted_client.h"
 
 namespace far::server {
@@ -112,15 +115,51 @@ TEST(RateMeter, MeasuresBetweenLooks) {
   EXPECT_DOUBLE_EQ(meter.look(seen, 3'100'000'000).requests, 250) << "too early for another look";
 }
 
+TEST_F(Metrics, TheHistoryHasRatesAndForgets) {
+  history past;
+  totals seen;
+  EXPECT_TRUE(past.is_due(1'000'000'000));
+  past.note(seen, {}, 1'000'000'000);
+  EXPECT_TRUE(past.points().empty());
+  EXPECT_FALSE(past.is_due(1'500'000'000));
+  seen.requests[0] = 500;
+  seen.bytes_written = 4000;
+  EXPECT_TRUE(past.is_due(3'000'000'000));
+  past.note(seen, store::usage{3, 0}, 3'000'000'000);
+  ASSERT_EQ(past.points().size(), 1u);
+  EXPECT_DOUBLE_EQ(past.points()[0].requests, 250);
+  EXPECT_DOUBLE_EQ(past.points()[0].bytes_written, 2000);
+  EXPECT_EQ(past.points()[0].held_bytes, 3 * block_bytes);
+  past.note(seen, {}, 302'000'000'000);
+  EXPECT_EQ(past.points().size(), 2u);
+  past.note(seen, {}, 304'000'000'000);
+  EXPECT_EQ(past.points().size(), 2u) << "the first is older than five minutes";
+  EXPECT_DOUBLE_EQ(past.points()[0].requests, 0);
+}
+
+TEST_F(Metrics, PlotsReachFromTheBottomToTheTop) {
+  std::deque<history_point> points;
+  for (std::uint64_t second = 0; second <= 300; second += 150) {
+    points.push_back({.at_ns = (1000 + second) * 1'000'000'000, .requests = static_cast<double>(second)});
+  }
+  const std::vector<plot_line> lines{{.name = "", .value = [](const history_point& at) { return at.requests; }}};
+  const auto format = [](double value) { return std::to_string(static_cast<int>(value)) + "!"; };
+  const std::string drawn = plot("Requests", lines, points, 1300'000'000'000, 0, format);
+  EXPECT_NE(drawn.find("points=\"80.0,102.0 340.0,54.0 600.0,6.0 \""), std::string::npos) << drawn;
+  EXPECT_NE(drawn.find("300!"), std::string::npos);
+  const std::string lower = plot("Requests", lines, points, 1300'000'000'000, 600, format);
+  EXPECT_NE(lower.find("600.0,54.0 \""), std::string::npos) << lower;
+}
+
 TEST_F(Metrics, ThePageShowsThemAndLoadsItselfAgain) {
   server.counters.latency.add(5000, 2);
-  const std::string page = status_page(view, {}, 2'000'000'000);
+  const std::string page = status_page(view, {}, {}, 2'000'000'000);
   for (const char* part : {"http-equiv=refresh", "alice", "16.0 MiB", "8.19 us", "127.0.0.1:1", "/metrics"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(page.find("Draining"), std::string::npos);
   server.lent->drain();
-  EXPECT_NE(status_page(view, {}, 2'000'000'000).find("Draining"), std::string::npos);
+  EXPECT_NE(status_page(view, {}, {}, 2'000'000'000).find("Draining"), std::string::npos);
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include "base/units.h"
 #include "server/metrics.h"
+#include "server/plots.h"
 
 namespace far::server {
 namespace {
@@ -15,6 +17,8 @@ constexpr const char* style =
     "table{border-collapse:collapse;width:100%}td,th{padding:.25em .6em;text-align:left;border-bottom:1px solid #ddd}"
     "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
     ".bar{background:#eee;border-radius:3px}.bar div{background:#3b7dd8;height:.9em;border-radius:3px}"
+    ".plot{width:100%;font-size:11px;fill:#555}.plot polyline{fill:none;stroke-width:1.5}"
+    ".plot .axis{fill:none;stroke:#bbb}"
     ".warn{background:#fff3cd;padding:.5em 1em;border-radius:3px}";
 
 double percent(std::uint64_t part, std::uint64_t whole) {
@@ -37,6 +41,28 @@ std::string format_rate(double bytes) {
 void row(std::string& to, const std::string& name, const std::string& value, double share) {
   fmt::format_to(std::back_inserter(to), "<tr><td>{}<td class=n>{}<td style=\"width:45%\">{}</tr>\n", name, value,
                  bar(share));
+}
+
+void write_plots(std::string& to, const store_report& report, const history& past, std::uint64_t now_ns) {
+  const auto size = [](double bytes) { return format_size(static_cast<std::uint64_t>(bytes)); };
+  to += "<h2>The last five minutes</h2>\n<p>Requests</p>\n";
+  to += plot("Requests a second", {{.name = "", .value = [](const history_point& at) { return at.requests; }}},
+             past.points(), now_ns, 0, [](double value) { return fmt::format("{:.0f}/s", value); });
+  to += "<p>Bytes</p>\n";
+  to += plot(
+      "Bytes a second",
+      {{.name = "read", .value = [](const history_point& at) { return at.bytes_read; }},
+       {.name = "written", .colour = "#c2571a", .value = [](const history_point& at) { return at.bytes_written; }}},
+      past.points(), now_ns, 0, format_rate);
+  to += "<p>Lent</p>\n";
+  std::vector<plot_line> lent{
+      {.name = "lent", .value = [](const history_point& at) { return static_cast<double>(at.held_bytes); }}};
+  if (report.spill) {
+    lent.push_back({.name = "on disk", .colour = "#c2571a", .value = [](const history_point& at) {
+                      return static_cast<double>(at.spilled_bytes);
+                    }});
+  }
+  to += plot("Lent", lent, past.points(), now_ns, static_cast<double>(report.memory_blocks * block_bytes), size);
 }
 
 void write_tenants(std::string& to, const store_report& report) {
@@ -73,7 +99,7 @@ void write_latency(std::string& to, const totals& all) {
 }  // namespace
 
 // One page without scripts that reloads itself: it can be read from any browser, and the server needs no files.
-std::string status_page(const server_view& view, const rates& speed, std::uint64_t now_ns) {
+std::string status_page(const server_view& view, const rates& speed, const history& past, std::uint64_t now_ns) {
   const store_report report = view.lent->report();
   const totals all = sum(view.loops);
   std::string page = fmt::format(
@@ -105,6 +131,7 @@ std::string status_page(const server_view& view, const rates& speed, std::uint64
                  speed.requests, all.all_requests(), format_rate(speed.bytes_read), format_size(all.bytes_read),
                  format_rate(speed.bytes_written), format_size(all.bytes_written), all.connections_open(),
                  all.connections, report.sessions, all.sessions_opened);
+  write_plots(page, report, past, now_ns);
   write_tenants(page, report);
   write_latency(page, all);
   page += "</body></html>\n";

@@ -474,6 +474,11 @@ store_report store::report() const {
   return report;
 }
 
+store::usage store::used() const {
+  const lock_guard guard(lock_);
+  return {.held_blocks = held_.whole_blocks(), .spilled_blocks = spiller_ ? spiller_->report().places_used : 0};
+}
+
 // Counts a session's blocks and pages again, and compares them with what it keeps.
 lent_memory store::recount(const session& client) {
   client.lock_.assert_held();  // it is ours

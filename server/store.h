@@ -384,6 +384,12 @@ class store {
 
   [[nodiscard]] quiescent_states& readers() { return readers_; }
   [[nodiscard]] store_report report() const;
+  // A part of it that is cheap, however many sessions there are.
+  struct usage {
+    std::uint64_t held_blocks = 0;     // with tables
+    std::uint64_t spilled_blocks = 0;  // of these, on disk
+  };
+  [[nodiscard]] usage used() const;
 
   // Recomputes every count; stops the process when one is wrong. For tests: no allocation may be between two steps.
   void validate() const;

@@ -109,6 +109,19 @@ std::vector<pid_t> find_lone_processes() {
   return found;
 }
 
+std::vector<job_snapshot> take_all_snapshots() {
+  std::vector<job_snapshot> seen;
+  for (const preload::job_mapping& job : find_jobs()) {
+    job_snapshot taken = take_snapshot(job);
+    if (taken.totals.running > 0) seen.push_back(std::move(taken));
+  }
+  for (const pid_t pid : find_lone_processes()) {
+    result<job_snapshot> taken = take_snapshot(pid);  // one that has ended says nothing
+    if (taken) seen.push_back(std::move(taken).value());
+  }
+  return seen;
+}
+
 result<pid_t> parse_pid(const std::string& text) {
   pid_t pid = 0;
   const char* const end = text.data() + text.size();

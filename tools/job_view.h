@@ -36,6 +36,9 @@ struct job_snapshot {
 // All such processes of this user on this machine, and in this network namespace; of all users for root.
 [[nodiscard]] std::vector<pid_t> find_lone_processes();
 
+// All jobs of this user in which something runs, and all such processes; of all users for root.
+[[nodiscard]] std::vector<job_snapshot> take_all_snapshots();
+
 // `text` as a process number, or an error with the exit code for wrong usage.
 [[nodiscard]] result<pid_t> parse_pid(const std::string& text);
 

@@ -11,6 +11,7 @@
 
 #include "commands.h"
 #include "message.h"
+#include "metrics.h"
 #include "program.h"
 #include "run.h"
 #include "top.h"
@@ -217,6 +218,23 @@ int start_top(std::vector<std::string> arguments) {
   return top(chosen);
 }
 
+int start_metrics(std::vector<std::string> arguments) {
+  metrics_options chosen;
+  CLI::App parser("Shows the counters of all running programs in the text format of Prometheus.", "farheap metrics");
+  parser
+      .add_option("--listen", chosen.listen,
+                  "serve them at http://ADDR:PORT/metrics until this is ended; default: print them once")
+      ->type_name("ADDR:PORT");
+  parser
+      .add_option("--token-file", chosen.token_file,
+                  "readers of the port must know the token in this file of mode 0600; required beyond loopback")
+      ->type_name("FILE");
+  parser.footer("Example: farheap metrics --listen 127.0.0.1:9465");
+  int exit_code = 0;
+  if (!parse(parser, std::move(arguments), exit_code)) return exit_code;
+  return metrics(chosen);
+}
+
 int start_doctor(std::vector<std::string> arguments) {
   bool json = false;
   CLI::App parser(
@@ -249,6 +267,7 @@ constexpr command commands[] = {
     {"remove-server", "move what a memory server holds of a running program elsewhere", start_remove_server},
     {"stats", "show the counters of a running program", start_stats},
     {"top", "show the running programs, live", start_top},
+    {"metrics", "show the counters of all running programs, for Prometheus", start_metrics},
     {"report", "write the reports of a traced run again", start_report},
     {"doctor", "report which features this machine supports, and how to enable the others", start_doctor},
 };

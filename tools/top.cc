@@ -62,12 +62,20 @@ std::string line_of(const top_row& row, std::size_t program_width) {
                      counted.backend_errors);
 }
 
+// What is amiss with its memory servers; empty: nothing.
+std::string trouble_of(const engine::statistics& counted) {
+  if (counted.away_servers == 0 && counted.lacking_copies == 0) return "";
+  return fmt::format(", {} of {} servers away, {} copies lacking", counted.away_servers, counted.servers,
+                     count(static_cast<double>(counted.lacking_copies)));
+}
+
 std::string line_of(const job_snapshot& job) {
   const job_process& first = job.processes.front();
-  return fmt::format("{} ({}): {} of {} processes run, local {} of {}{}, far {}", first.program, first.pid,
-                     job.totals.running, job.totals.processes, short_size(job.totals.counted.local_bytes),
-                     short_size(job.totals.counted.budget_bytes), job.shares ? "" : " (each its own)",
-                     short_size(job.totals.counted.far_bytes));
+  const engine::statistics& counted = job.totals.counted;
+  return fmt::format("{} ({}): {} of {} processes run, local {} of {}{}, far {}{}", first.program, first.pid,
+                     job.totals.running, job.totals.processes, short_size(counted.local_bytes),
+                     short_size(counted.budget_bytes), job.shares ? "" : " (each its own)",
+                     short_size(counted.far_bytes), trouble_of(counted));
 }
 
 // The subject of the view: the jobs of certain processes, or all running jobs.
@@ -92,15 +100,15 @@ class view {
 
   // The jobs in which something runs; two processes of one job show it once.
   [[nodiscard]] std::vector<job_snapshot> look() const {
+    if (all_) return take_all_snapshots();
     std::vector<job_snapshot> seen;
-    const std::vector<preload::job_mapping> found = all_ ? find_jobs() : std::vector<preload::job_mapping>();
-    for (const preload::job_mapping& job : all_ ? found : chosen_) {
+    for (const preload::job_mapping& job : chosen_) {
       job_snapshot taken = take_snapshot(job);
       const bool known =
           std::any_of(seen.begin(), seen.end(), [&](const job_snapshot& other) { return other.id == taken.id; });
       if (taken.totals.running > 0 && !known) seen.push_back(std::move(taken));
     }
-    for (const pid_t pid : all_ ? find_lone_processes() : lone_) {
+    for (const pid_t pid : lone_) {
       result<job_snapshot> taken = take_snapshot(pid);  // one that has ended says nothing
       if (taken) seen.push_back(std::move(taken).value());
     }

@@ -119,6 +119,12 @@ struct capacity {
   std::uint64_t stored_bytes = no_bytes;
   std::uint64_t most_stored_bytes = no_bytes;
   std::uint64_t damaged_copies = 0;  // since the start: copies that were written again after report_damage()
+  // Of a tier on several servers.
+  std::uint64_t servers = 0;          // now: in use, whether they answer or not
+  std::uint64_t away_servers = 0;     // now: the part of them that does not answer
+  std::uint64_t lacking_copies = 0;   // a moment ago: copies of pages (or pages of rows) that are to be made again
+  std::uint64_t repaired_copies = 0;  // since the start: that were made again
+  std::uint64_t degraded_ns = 0;      // since the start: time in which servers were away or copies were lacking
 
   [[nodiscard]] std::uint64_t occupied_bytes() const {
     return stored_bytes == no_bytes ? used_slots * page_bytes : stored_bytes;

@@ -13,8 +13,8 @@
 namespace far::control {
 
 // Grows with each change of guest_report, which contains engine::statistics.
-inline constexpr std::uint32_t guest_interface = 1;
-static_assert(sizeof(engine::statistics) == 29 * sizeof(std::uint64_t), "then guest_interface has to grow");
+inline constexpr std::uint32_t guest_interface = 2;
+static_assert(sizeof(engine::statistics) == 34 * sizeof(std::uint64_t), "then guest_interface has to grow");
 
 struct guest_report {
   std::uint32_t interface = guest_interface;

@@ -7,7 +7,7 @@ namespace {
 
 using engine::statistics;
 
-constexpr std::array<statistic_field, 29> fields{{
+constexpr std::array<statistic_field, 34> fields{{
     {"budget_bytes", &statistics::budget_bytes},
     {"local_bytes", &statistics::local_bytes},
     {"peak_local_bytes", &statistics::peak_local_bytes},
@@ -37,6 +37,11 @@ constexpr std::array<statistic_field, 29> fields{{
     {"over_budget_pages", &statistics::over_budget_pages},
     {"damaged_copies", &statistics::damaged_copies},
     {"lost_pages", &statistics::lost_pages},
+    {"servers", &statistics::servers},
+    {"away_servers", &statistics::away_servers},
+    {"lacking_copies", &statistics::lacking_copies},
+    {"repaired_copies", &statistics::repaired_copies},
+    {"degraded_ns", &statistics::degraded_ns},
 }};
 static_assert(sizeof(statistics) == fields.size() * sizeof(std::uint64_t), "a statistic has no entry here");
 // A key, 20 digits, and the punctuation.
@@ -54,6 +59,7 @@ void add_statistics(engine::statistics& sum, const engine::statistics& one) noex
 
 void forget_what_is_held(statistics& counted) noexcept {
   counted.budget_bytes = counted.local_bytes = counted.far_bytes = counted.far_stored_bytes = 0;
+  counted.servers = counted.away_servers = counted.lacking_copies = 0;
 }
 
 void put_statistics(json_object& object, const engine::statistics& counted) noexcept {

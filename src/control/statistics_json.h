@@ -27,7 +27,7 @@ void forget_what_is_held(engine::statistics& counted) noexcept;
 void put_statistics(json_object& object, const engine::statistics& counted) noexcept;
 
 // Writes the statistics alone as one JSON object, without a newline. Requires text.size() >= statistics_json_bytes.
-inline constexpr std::size_t statistics_json_bytes = 2048;
+inline constexpr std::size_t statistics_json_bytes = 4096;
 [[nodiscard]] std::size_t format_statistics_json(const engine::statistics& counted, std::span<char> text) noexcept;
 
 }  // namespace far::control

@@ -55,6 +55,11 @@ statistics engine::snapshot() const {
   now.peak_far_stored_bytes = std::max(count.peak_far_stored_bytes.get(), now.far_stored_bytes);
   now.scrubbed_pages = count.scrubbed_pages.get();
   now.damaged_copies = far.damaged_copies;
+  now.servers = far.servers;
+  now.away_servers = far.away_servers;
+  now.lacking_copies = far.lacking_copies;
+  now.repaired_copies = far.repaired_copies;
+  now.degraded_ns = far.degraded_ns;
   now.misses = count.misses.get();
   now.waits = count.waits.get();
   now.rescues = count.rescues.get();

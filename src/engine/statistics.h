@@ -46,6 +46,13 @@ struct statistics {
   std::uint64_t over_budget_pages = 0;  // most pages ever held above the budget, because eviction could not go on
   std::uint64_t damaged_copies = 0;  // copies of pages that held other bytes than were written, and are written again
   std::uint64_t lost_pages = 0;      // pages whose bytes the far tier could not return, and that somebody needed
+
+  // Memory servers, and the redundancy on them (backend::capacity).
+  std::uint64_t servers = 0;         // now
+  std::uint64_t away_servers = 0;    // now
+  std::uint64_t lacking_copies = 0;  // now
+  std::uint64_t repaired_copies = 0;
+  std::uint64_t degraded_ns = 0;
 };
 
 }  // namespace far::engine

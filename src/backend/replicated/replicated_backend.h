@@ -34,6 +34,7 @@
 
 #include "backend/backend.h"
 #include "backend/replicated/layer.h"
+#include "backend/replicated/redundancy.h"
 #include "backend/replicated/repairer.h"
 #include "backend/slot_allocator.h"
 #include "base/spin_lock.h"
@@ -43,6 +44,7 @@ namespace far::backend {
 struct named_backend {
   std::unique_ptr<backend> store;
   std::string name;
+  std::string zone = {};  // as replicated_options::zones
 };
 
 struct replicated_options {
@@ -53,6 +55,9 @@ struct replicated_options {
   // The members' names in messages and in placement. Across restarts they must stay the same only if the members keep
   // their contents. Empty: the members' describe().
   std::vector<std::string> names;
+  // The failure domain of each member, a rack for example: members of one zone hold one copy of a page at most. Empty,
+  // or an empty name: a member is a zone of its own.
+  std::vector<std::string> zones;
   // The most slots that may be allocated; 0: as many as the members have room for.
   std::uint64_t capacity_slots = 0;
   // A member that has not answered for so long counts as lost.
@@ -96,7 +101,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] std::string describe() const override;
 
   // Adds a member while calls and transfers are under way; groups move to it. Errors: those of layer::add().
-  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name);
+  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name, std::string zone = {});
 
   // For status reports and tests.
   struct member_status {
@@ -139,6 +144,7 @@ class replicated_backend final : public backend, private placement {
   void take_in(slot_id first, std::size_t count) FAR_REQUIRES(placement_lock_);
   bool give_up(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   void update_capacity() FAR_REQUIRES(tending_);
+  [[nodiscard]] std::uint64_t lacking_copies(std::uint64_t number) const;
   void take_in_found_server() FAR_REQUIRES(tending_);
 
   const std::uint64_t capacity_limit_;
@@ -151,6 +157,7 @@ class replicated_backend final : public backend, private placement {
   mutable layer shared_;
   slot_allocator slots_;
   std::unique_ptr<repairer> repairer_;
+  redundancy redundancy_;
 
   // Guards which slots are whose: `slots_`, and of groups `placed`, `available` and `owned` (these also by the group's
   // lock). Taken before a group's lock.

@@ -52,6 +52,45 @@ TEST_F(replicated_members, groups_move_to_a_member_that_is_added) {
   expect_values(first, groups);
 }
 
+TEST_F(replicated_members, copies_that_are_lacking_are_counted_until_they_are_made_again) {
+  constexpr std::uint64_t groups = 4;
+  open(3, 2);
+  const slot_id first = tested_->allocate(groups * group_slots).value();
+  fill(first, groups);
+  tend(1000 * ms);
+  capacity now = tested_->report();
+  EXPECT_EQ(now.servers, 3u);
+  EXPECT_EQ(now.away_servers, 0u);
+  EXPECT_EQ(now.lacking_copies, 0u);
+  EXPECT_EQ(now.repaired_copies, 0u);
+  EXPECT_EQ(now.degraded_ns, 0u);
+  const std::uint64_t held = tested_->members()[1].groups;
+  ASSERT_GT(held, 0u);
+  members_[1]->error_code = ETIMEDOUT;
+  for (std::uint64_t number = 0; number < groups; ++number) ASSERT_EQ(write(first + number * group_slots, 1), 0);
+  // Before it counts as lost, nothing is made again.
+  tend(600 * ms);
+  now = tested_->report();
+  EXPECT_EQ(now.servers, 3u);
+  EXPECT_EQ(now.away_servers, 1u);
+  EXPECT_EQ(now.lacking_copies, held * group_slots);
+  EXPECT_GT(now.degraded_ns, 200 * ms);
+  EXPECT_LE(now.degraded_ns, 800 * ms);
+  tend(60'000 * ms);
+  now = tested_->report();
+  EXPECT_EQ(now.lacking_copies, 0u);
+  EXPECT_EQ(now.repaired_copies, held * group_slots);
+  const std::uint64_t until_it_returns = now.degraded_ns;
+  EXPECT_GT(until_it_returns, 30'000 * ms) << "a server is away, even if nothing is lacking";
+  members_[1]->error_code = 0;
+  tend_until_whole();
+  tend(1000 * ms);
+  const std::uint64_t when_whole = tested_->report().degraded_ns;
+  tend(5000 * ms);
+  EXPECT_EQ(tested_->report().away_servers, 0u);
+  EXPECT_EQ(tested_->report().degraded_ns, when_whole);
+}
+
 // Any member may fail at any moment of a move.
 TEST_F(replicated_members, a_group_has_all_its_copies_while_it_moves) {
   constexpr std::uint64_t groups = 6;

@@ -41,15 +41,35 @@ bool replicated_backend::is_whole() const {
       const copy& held = checked.copies[place];
       if (!held.present) continue;
       if (held.leaving || !checked.stale(place).empty()) return false;
-      const auto shares_server = [&](const copy& other) {
-        return other.present && shared_.share_server(other.member, held.member);
+      const auto fails_together = [&](const copy& other) {
+        return other.present && shared_.fail_together(other.member, held.member);
       };
-      if (std::ranges::any_of(std::span(checked.copies).first(place), shares_server)) return false;
+      if (std::ranges::any_of(std::span(checked.copies).first(place), fails_together)) return false;
       ++up_to_date;
     }
     if (up_to_date != shared_.copies) return false;
   }
   return true;
+}
+
+// Of each page that is owned, as many as fewer servers than wanted hold it now. Copies that a replacement makes beyond
+// that, or that share a server, make up for nothing.
+std::uint64_t replicated_backend::lacking_copies(std::uint64_t number) const {
+  group& counted = shared_.group_at(number);
+  const lock_guard guard(counted.lock);
+  if (!counted.placed) return 0;
+  const std::uint64_t pages = counted.owned.size();
+  std::uint64_t lacking = shared_.copies * pages;
+  for (std::size_t place = 0; place < counted.copies.size(); ++place) {
+    const copy& held = counted.copies[place];
+    const auto fails_together = [&](const copy& other) {
+      return other.present && shared_.fail_together(other.member, held.member);
+    };
+    if (!held.present || !shared_.at(held.member).serves()) continue;
+    if (std::ranges::any_of(std::span(counted.copies).first(place), fails_together)) continue;
+    lacking -= std::min(lacking, pages - counted.stale(place).size());
+  }
+  return lacking;
 }
 
 void replicated_backend::validate() const {

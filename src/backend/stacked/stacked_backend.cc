@@ -210,7 +210,12 @@ capacity stacked_backend::report() const {
           .kept_slots = first.kept_slots + next.kept_slots,
           .stored_bytes = first.occupied_bytes() + next.occupied_bytes(),
           .most_stored_bytes = capacity::no_bytes,
-          .damaged_copies = first.damaged_copies + next.damaged_copies};
+          .damaged_copies = first.damaged_copies + next.damaged_copies,
+          .servers = first.servers + next.servers,
+          .away_servers = first.away_servers + next.away_servers,
+          .lacking_copies = first.lacking_copies + next.lacking_copies,
+          .repaired_copies = first.repaired_copies + next.repaired_copies,
+          .degraded_ns = first.degraded_ns + next.degraded_ns};
 }
 
 std::string stacked_backend::describe() const {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/replicated/redundancy.h"
 #include "backend/replicated/replicated_backend.h"
 #include "backend/slot_allocator.h"
 #include "backend/striped/compactor.h"
@@ -62,7 +63,7 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] std::string describe() const override;
 
   // Adds a member while calls and transfers are under way. Errors: those of layer::add().
-  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name);
+  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name, std::string zone = {});
 
   // Makes the compactor put pages together that have garbage beside them, as if writers waited for rows.
   void make_room() { shared_.is_starved.store(true); }
@@ -105,6 +106,7 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] int place_group_locked() FAR_REQUIRES(placement_lock_);
   [[nodiscard]] std::uint64_t keep_as_child();
   void update_capacity() FAR_REQUIRES(tending_);
+  [[nodiscard]] std::uint64_t lacking_pages(std::uint64_t number) const;
   [[nodiscard]] const parity_shape& shape() const { return shared_.code.shape(); }
 
   const std::uint64_t capacity_limit_;
@@ -117,6 +119,7 @@ class striped_backend final : public backend, private row_supply, private extent
   slot_allocator slots_;
   mender mender_;
   compactor compactor_;
+  redundancy redundancy_;
 
   // Guards extents of members. Taken before the table's lock.
   mutable spin_lock placement_lock_;

@@ -28,6 +28,57 @@ TEST_F(striped, an_empty_group_that_lacks_a_place_is_given_up) {
   expect_all();
 }
 
+TEST_F(striped, pages_of_rows_that_are_lacking_are_counted_until_they_are_made_again) {
+  open(4, {2, 1});
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
+  tend(1000 * ms);
+  EXPECT_EQ(tested_->report().servers, 4u);
+  EXPECT_EQ(tested_->report().lacking_copies, 0u);
+  EXPECT_EQ(tested_->report().degraded_ns, 0u);
+  ASSERT_GT(members_[1]->used(), 0u);
+  take_down(1);
+  tend(600 * ms);
+  EXPECT_EQ(tested_->report().away_servers, 1u);
+  const std::uint64_t lacking = tested_->report().lacking_copies;
+  EXPECT_GT(lacking, 0u);
+  EXPECT_LE(lacking, members_[1]->used());
+  EXPECT_GT(tested_->report().degraded_ns, 200 * ms);
+  tend(60'000 * ms);
+  EXPECT_EQ(tested_->report().lacking_copies, 0u);
+  EXPECT_GE(tested_->report().repaired_copies, lacking);
+}
+
+// Each page of a row is in another zone, so a whole zone may fail, and what was there is made again in others.
+TEST_F(striped, zones_fail_as_a_whole) {
+  open_in({"a", "a", "b", "b", "c", "c", "d"}, {2, 1});
+  for (int i = 0; i < 40; ++i) static_cast<void>(write_new(64));
+  for (std::size_t zone = 0; zone < 4; ++zone) {
+    const std::size_t first = 2 * zone;
+    for (std::size_t i = first; i < std::min<std::size_t>(first + 2, 7); ++i) members_[i]->error_code = ETIMEDOUT;
+    tend(20 * ms);
+    expect_all();
+    tend(60'000 * ms);
+    static_cast<void>(write_new(64));
+    for (std::size_t i = first; i < std::min<std::size_t>(first + 2, 7); ++i) members_[i]->error_code = 0;
+    tend_until_whole();
+  }
+  expect_all();
+}
+
+// Three zones are needed; with two there are pages, but no parity.
+TEST_F(striped, rows_wait_for_a_zone_that_is_away) {
+  open_in({"a", "a", "b", "b", "c"}, {2, 1});
+  take_down_for_good(4);
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
+  EXPECT_FALSE(tested_->is_whole());
+  members_[4]->error_code = 0;
+  tend_until_whole();
+  take_down(0);
+  members_[1]->error_code = ETIMEDOUT;
+  tend(20 * ms);
+  expect_all();
+}
+
 // With as many servers as there are, not more are there to come. Then it is as good as another one.
 TEST_F(striped, an_empty_group_that_lacks_a_place_is_used_while_a_member_is_away) {
   open(3, {2, 1});
