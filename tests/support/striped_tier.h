@@ -46,8 +46,14 @@ class striped : public testing::Test {
     for (std::size_t i = 0; i < count; ++i) owned.push_back(make_member(member_slots));
     open(std::move(owned), shape);
   }
-  void open(std::vector<std::unique_ptr<backend>> owned, parity_shape shape) {
+  void open_in(std::vector<std::string> zones, parity_shape shape) {
+    std::vector<std::unique_ptr<backend>> owned;
+    for (std::size_t i = 0; i < zones.size(); ++i) owned.push_back(make_member(4096));
+    open(std::move(owned), shape, std::move(zones));
+  }
+  void open(std::vector<std::unique_ptr<backend>> owned, parity_shape shape, std::vector<std::string> zones = {}) {
     striped_options chosen;
+    chosen.zones = std::move(zones);
     chosen.shape = shape;
     chosen.clock = &clock_;
     chosen.lost_after_ns = 1000 * ms;

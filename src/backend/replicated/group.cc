@@ -80,7 +80,7 @@ started_write group::begin_write(std::span<const member* const> members, byte_ra
 std::size_t group::first_on_server(std::span<const member* const> members, place_mask places, std::size_t place) const {
   for (std::size_t first = 0; first < place; ++first) {
     if ((places & bit(first)) == 0) continue;
-    if (members[copies[first].member]->shares_server_with(*members[copies[place].member])) return first;
+    if (members[copies[first].member]->fails_with(*members[copies[place].member])) return first;
   }
   return place;
 }

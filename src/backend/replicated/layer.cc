@@ -86,8 +86,8 @@ const member* layer::twin_of(const backend& store, std::size_t end) const {
   return nullptr;
 }
 
-bool layer::share_server(std::size_t one, std::size_t other) const {
-  return at(one).shares_server_with(at(other));
+bool layer::fail_together(std::size_t one, std::size_t other) const {
+  return at(one).fails_with(at(other));
 }
 
 std::size_t layer::lending_servers(member_mask without) const {
@@ -96,7 +96,7 @@ std::size_t layer::lending_servers(member_mask without) const {
   for (std::size_t i = 0; i < member_count(); ++i) {
     bool is_first = lends(i);
     for (std::size_t other = 0; other < i && is_first; ++other) {
-      is_first = !lends(other) || !share_server(i, other);
+      is_first = !lends(other) || !fail_together(i, other);
     }
     count += is_first;
   }
@@ -148,8 +148,8 @@ std::uint64_t layer::fitting_groups(member_mask without) const {
     const std::uint64_t total = lender.store().report().total_slots;
     const std::uint64_t groups = total == unlimited ? unlimited : total / group_slots;
     // Two members on one server hold one copy of a group at most.
-    const auto shares_server = [&](std::size_t other) { return share_server(other, i); };
-    const auto found = std::ranges::find_if(first_of_server, shares_server);
+    const auto fails_together = [&](std::size_t other) { return fail_together(other, i); };
+    const auto found = std::ranges::find_if(first_of_server, fails_together);
     if (found != first_of_server.end()) {
       std::uint64_t& shared = room[static_cast<std::size_t>(found - first_of_server.begin())];
       shared = groups > unlimited - shared ? unlimited : shared + groups;

@@ -82,10 +82,19 @@ class layer {
   // server are one.
   [[nodiscard]] const member* twin_of(const backend& store, std::size_t end) const;
 
-  // Whether two members have the same server behind them now: hash slots of a Redis Cluster move between its nodes.
-  [[nodiscard]] bool share_server(std::size_t one, std::size_t other) const;
+  // Whether two members are in one zone, or have the same server behind them now: hash slots of a Redis Cluster move
+  // between its nodes.
+  [[nodiscard]] bool fail_together(std::size_t one, std::size_t other) const;
 
-  // How many servers the members have behind them that may get new copies. `without`: as if these left, too.
+  // The number of the first of the members that `counts` accepts, and that may fail with this one.
+  template <typename Predicate>
+  [[nodiscard]] std::size_t first_of_zone(std::size_t index, Predicate counts) const {
+    std::size_t first = 0;
+    while (first < index && (!counts(at(first)) || !fail_together(first, index))) ++first;
+    return first;
+  }
+
+  // How many servers, or zones, the members have behind them that may get new copies. `without`: as if these left, too.
   [[nodiscard]] std::size_t lending_servers(member_mask without = 0) const;
 
   // Tells tend() that there may be something to repair.

@@ -75,9 +75,11 @@ enum class member_state : std::uint8_t { serving, suspect, lost, emptied };
 // Thread-safe.
 class member {
  public:
-  member(std::unique_ptr<backend> store, std::string name)
+  // `zone`: members of one zone fail together; empty: it fails alone.
+  member(std::unique_ptr<backend> store, std::string name, std::string zone = {})
       : store_(std::move(store)),
         name_(std::move(name)),
+        zone_(std::move(zone)),
         name_hash_(hash_of_name(name_)),
         health_(pack({store_->answers() ? member_state::serving : member_state::lost, 0})),
         incarnation_(store_->incarnation()) {
@@ -88,10 +90,14 @@ class member {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::uint64_t name_hash() const { return name_hash_; }
 
-  // Whether the same server is behind both now: two copies on it are one.
-  [[nodiscard]] bool shares_server_with(const member& other) const {
+  // Whether the same server is behind both now.
+  [[nodiscard]] bool is_same_server(const member& other) const {
     const std::uint64_t identity = store_->server_identity();
     return this == &other || (identity != 0 && identity == other.store_->server_identity());
+  }
+  // Whether one failure may take both: they are in one zone, or on one server. Then two copies on them are one.
+  [[nodiscard]] bool fails_with(const member& other) const {
+    return (!zone_.empty() && zone_ == other.zone_) || is_same_server(other);
   }
 
   // The state, and the number of errors so far: a successful probe says nothing about errors after it was sent.
@@ -173,6 +179,7 @@ class member {
 
   const std::unique_ptr<backend> store_;
   const std::string name_;
+  const std::string zone_;
   const std::uint64_t name_hash_;
   std::atomic<std::uint64_t> health_;
   std::atomic<std::uint64_t> incarnation_;

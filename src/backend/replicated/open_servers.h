@@ -47,6 +47,7 @@ template <typename Layer, typename Options>
   together.lost_after_ns = chosen.timeout_ns;
   together.patience_ns = chosen.patience_ns;
   together.scrubbed_pages_per_second = chosen.scrubbed_pages_per_second;
+  together.zones = chosen.zones;
   return together;
 }
 
@@ -76,12 +77,14 @@ template <typename Kind>
                      " runs there",
                  ETIMEDOUT};
   }
-  together.connect = [chosen, trust = trust.value()](std::string_view server) -> result<named_backend> {
+  together.connect = [chosen, servers = parsed.value().servers,
+                      trust = trust.value()](std::string_view server) -> result<named_backend> {
     const auto endpoint = Kind::parse_endpoint(server);
     if (!endpoint) return endpoint.error();
     result<std::unique_ptr<backend>> opened = Kind::server::open(endpoint.value(), chosen, trust, longest_addition_ns);
     if (!opened) return opened.error();
-    return named_backend{std::move(opened).value(), endpoint.value().text()};
+    return named_backend{std::move(opened).value(), endpoint.value().text(),
+                         zone_of_added(endpoint.value(), servers, chosen)};
   };
   if (chosen.parity.data > 0) {
     together.shape = {.data = chosen.parity.data, .parity = chosen.parity.parity};

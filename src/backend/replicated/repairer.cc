@@ -202,7 +202,7 @@ bool repairer::replace_copies(std::uint64_t number) {
       const member& holder = shared_.at(held.member);
       const member_state state = holder.state();
       const bool is_expected = state == member_state::serving || state == member_state::suspect;
-      expected += is_expected && !holder.is_leaving() && !shares_server_with_earlier(seen, place);
+      expected += is_expected && !holder.is_leaving() && !fails_with_earlier(seen, place);
     }
     std::size_t surplus = present > shared_.copies ? surplus_of(seen, number, false) : maximum_places;
     if (surplus == maximum_places && present == maximum_places) surplus = surplus_of(seen, number, true);
@@ -270,18 +270,18 @@ bool repairer::is_whole_without(const group& seen, std::size_t place) const {
     if (other == place || !held.present || held.leaving || !shared_.at(held.member).serves()) continue;
     if (!is_leaving && shared_.at(held.member).is_leaving()) continue;
     if (!seen.stale(other).empty()) continue;
-    const auto shares_server = [&](std::size_t counted) { return shared_.share_server(counted, held.member); };
-    if (std::ranges::any_of(std::span(members).first(whole), shares_server)) continue;
+    const auto fails_together = [&](std::size_t counted) { return shared_.fail_together(counted, held.member); };
+    if (std::ranges::any_of(std::span(members).first(whole), fails_together)) continue;
     members[whole++] = held.member;
   }
   return whole >= shared_.copies;
 }
 
-bool repairer::shares_server_with_earlier(const group& seen, std::size_t place) const {
+bool repairer::fails_with_earlier(const group& seen, std::size_t place) const {
   for (std::size_t other = 0; other < place; ++other) {
     const copy& held = seen.copies[other];
     const bool counts = held.present && !held.leaving && shared_.at(held.member).takes_copies();
-    if (counts && shared_.share_server(held.member, seen.copies[place].member)) return true;
+    if (counts && shared_.fail_together(held.member, seen.copies[place].member)) return true;
   }
   return false;
 }

@@ -113,7 +113,7 @@ class repairer final : public queue_holder, private member_care::host {
   [[nodiscard]] std::size_t surplus_of(const group& seen, std::uint64_t number, bool make_room) FAR_REQUIRES(seen.lock);
   [[nodiscard]] bool is_whole_without(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
   // Whether a copy before it, on a member that serves, is on the same server.
-  [[nodiscard]] bool shares_server_with_earlier(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
+  [[nodiscard]] bool fails_with_earlier(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
   [[nodiscard]] bool begin_repair(std::uint64_t number);
   [[nodiscard]] bool begin_move(std::uint64_t number);
   [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);

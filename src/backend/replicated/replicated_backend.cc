@@ -70,7 +70,8 @@ result<std::unique_ptr<replicated_backend>> replicated_backend::create(std::vect
   make_distinct(&names);
   std::vector<std::unique_ptr<member>> named;
   for (std::size_t i = 0; i < members.size(); ++i) {
-    named.push_back(std::make_unique<member>(std::move(members[i]), names[i]));
+    named.push_back(
+        std::make_unique<member>(std::move(members[i]), names[i], i < chosen.zones.size() ? chosen.zones[i] : ""));
   }
   // Members that are added bring room, and books that are not used cost addresses only.
   const std::uint64_t most_slots = chosen.capacity_slots != 0 ? chosen.capacity_slots : largest_capacity_slots;
@@ -226,24 +227,35 @@ std::uint64_t replicated_backend::missing_copies() const {
 // used for something else. Each placed copy takes at most one from the room and one from the missing copies, so the
 // answer stays true until all are placed, in any order, unless a member fails. Without this check, new groups took the
 // room of copies that were being rebuilt. One of two conditions is enough:
-// - As many members as there are copies have room for every group that they do not hold: one of them does not hold it.
-// - There is room for all, that of the roomiest member not counted: a group may have its other copy there.
+// - As many zones as there are copies have room for every group that they do not hold: one of them does not hold it.
+// - There is room for all, that of the roomiest zone not counted: a group may have its other copy there.
 bool replicated_backend::can_spare(std::uint64_t extents) const {
   const std::uint64_t missing = missing_copies();
   if (missing == 0 || shared_.lending_servers() < shared_.copies) return true;
+  // By the first member of each zone.
+  struct lent {
+    std::uint64_t left = 0;
+    std::uint64_t held = 0;
+  };
+  std::array<lent, maximum_members> zones{};
+  for (std::size_t i = 0; i < shared_.member_count(); ++i) {
+    const member& lender = shared_.at(i);
+    if (!lender.takes_copies()) continue;
+    lent& zone = zones[shared_.first_of_zone(i, [](const member& other) { return other.takes_copies(); })];
+    const std::uint64_t total = lender.store().report().total_slots / group_slots;
+    const std::uint64_t held = lender.extents.load();
+    zone.left += total - std::min(total, held);
+    zone.held += held;
+  }
   std::uint64_t room = 0;
   std::uint64_t most = 0;
-  std::size_t roomy_members = 0;
-  for (const member* lender : shared_.view()) {
-    if (!lender->takes_copies()) continue;
-    const std::uint64_t total = lender->store().report().total_slots / group_slots;
-    const std::uint64_t held = lender->extents.load();
-    const std::uint64_t left = total - std::min(total, held);
-    roomy_members += left > std::min(missing, placed_groups_ - std::min(placed_groups_, held));
-    room += left;
-    most = std::max(most, left);
+  std::size_t roomy_zones = 0;
+  for (const lent& zone : zones) {
+    roomy_zones += zone.left > std::min(missing, placed_groups_ - std::min(placed_groups_, zone.held));
+    room += zone.left;
+    most = std::max(most, zone.left);
   }
-  return roomy_members >= shared_.copies || room - most >= missing + extents;
+  return roomy_zones >= shared_.copies || room - most >= missing + extents;
 }
 
 // If fewer servers serve and lend than there should be copies, it places fewer, but not fewer than may be written to;
@@ -259,8 +271,8 @@ int replicated_backend::place_group(std::uint64_t number) {
   for (const std::uint8_t index : order.all()) {
     if (count == wanted) break;
     if (!shared_.at(index).takes_copies()) continue;
-    const auto shares_server = [&](const copy& held) { return shared_.share_server(held.member, index); };
-    if (std::ranges::any_of(std::span(taken).first(count), shares_server)) continue;
+    const auto fails_together = [&](const copy& held) { return shared_.fail_together(held.member, index); };
+    if (std::ranges::any_of(std::span(taken).first(count), fails_together)) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -320,17 +332,23 @@ bool replicated_backend::give_up(std::uint64_t number) {
   return true;
 }
 
+// A copy must not be in one zone with another that counts: with one that stays, or, if the copy is a better one than
+// the worst, with one on a better member, since it may replace a worse one of its zone. Nor on one server with any.
 int replicated_backend::place_copy(std::uint64_t number, bool better) {
   const lock_guard guard(placement_lock_);
   group& grown = shared_.group_at(number);
   std::array<bool, maximum_members> holds{};
+  std::array<bool, maximum_members> counts{};
   std::size_t place = maximum_places;
   std::size_t holders = 0;
   {
     const lock_guard group_guard(grown.lock);
     for (std::size_t i = 0; i < grown.copies.size(); ++i) {
       if (grown.copies[i].present) {
+        const member& holder = shared_.at(grown.copies[i].member);
         holds[grown.copies[i].member] = true;
+        counts[grown.copies[i].member] =
+            !better && !grown.copies[i].leaving && !holder.is_leaving() && holder.may_serve_again();
         ++holders;
       } else {
         place = i;
@@ -343,12 +361,14 @@ int replicated_backend::place_copy(std::uint64_t number, bool better) {
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (holds[index] && --holders == 0 && better) break;
+    counts[index] |= better && holds[index];
     if (holds[index] || !shared_.at(index).takes_copies()) continue;
-    bool shares_server = false;
+    bool fails_together = false;
     for (std::size_t other = 0; other < shared_.member_count(); ++other) {
-      shares_server |= holds[other] && shared_.share_server(other, index);
+      fails_together |= holds[other] && (counts[other] ? shared_.fail_together(other, index)
+                                                       : shared_.at(other).is_same_server(shared_.at(index)));
     }
-    if (shares_server) continue;
+    if (fails_together) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -406,11 +426,12 @@ result<void> replicated_backend::add_server(std::string_view server) {
   if (!connect_) return backend::add_server(server);
   result<named_backend> connected = connect_(server);
   if (!connected) return connected.error();
-  return add_member(std::move(connected.value().store), std::move(connected.value().name));
+  named_backend& added = connected.value();
+  return add_member(std::move(added.store), std::move(added.name), std::move(added.zone));
 }
 
-result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std::string name) {
-  auto added = std::make_unique<member>(std::move(store), std::move(name));
+result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std::string name, std::string zone) {
+  auto added = std::make_unique<member>(std::move(store), std::move(name), std::move(zone));
   const lock_guard guard(tending_);
   if (result<void> done = shared_.add(std::move(added)); !done) return done;
   update_capacity();
@@ -492,7 +513,8 @@ std::uint64_t replicated_backend::tend() {
 void replicated_backend::take_in_found_server() {
   std::optional<named_backend> found = find_server_ ? find_server_() : std::nullopt;
   if (!found) return;
-  const result<void> added = shared_.add(std::make_unique<member>(std::move(found->store), std::move(found->name)));
+  const result<void> added =
+      shared_.add(std::make_unique<member>(std::move(found->store), std::move(found->name), std::move(found->zone)));
   if (!added) log_line(log_level::error, "far tier: %s", added.error().message.c_str());
 }
 

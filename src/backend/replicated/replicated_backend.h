@@ -44,6 +44,7 @@ namespace far::backend {
 struct named_backend {
   std::unique_ptr<backend> store;
   std::string name;
+  std::string zone = {};  // as replicated_options::zones
 };
 
 struct replicated_options {
@@ -54,6 +55,9 @@ struct replicated_options {
   // The members' names in messages and in placement. Across restarts they must stay the same only if the members keep
   // their contents. Empty: the members' describe().
   std::vector<std::string> names;
+  // The failure domain of each member, a rack for example: members of one zone hold one copy of a page at most. Empty,
+  // or an empty name: a member is a zone of its own.
+  std::vector<std::string> zones;
   // The most slots that may be allocated; 0: as many as the members have room for.
   std::uint64_t capacity_slots = 0;
   // A member that has not answered for so long counts as lost.
@@ -97,7 +101,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] std::string describe() const override;
 
   // Adds a member while calls and transfers are under way; groups move to it. Errors: those of layer::add().
-  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name);
+  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name, std::string zone = {});
 
   // For status reports and tests.
   struct member_status {

@@ -41,10 +41,10 @@ bool replicated_backend::is_whole() const {
       const copy& held = checked.copies[place];
       if (!held.present) continue;
       if (held.leaving || !checked.stale(place).empty()) return false;
-      const auto shares_server = [&](const copy& other) {
-        return other.present && shared_.share_server(other.member, held.member);
+      const auto fails_together = [&](const copy& other) {
+        return other.present && shared_.fail_together(other.member, held.member);
       };
-      if (std::ranges::any_of(std::span(checked.copies).first(place), shares_server)) return false;
+      if (std::ranges::any_of(std::span(checked.copies).first(place), fails_together)) return false;
       ++up_to_date;
     }
     if (up_to_date != shared_.copies) return false;
@@ -62,11 +62,11 @@ std::uint64_t replicated_backend::lacking_copies(std::uint64_t number) const {
   std::uint64_t lacking = shared_.copies * pages;
   for (std::size_t place = 0; place < counted.copies.size(); ++place) {
     const copy& held = counted.copies[place];
-    const auto shares_server = [&](const copy& other) {
-      return other.present && shared_.share_server(other.member, held.member);
+    const auto fails_together = [&](const copy& other) {
+      return other.present && shared_.fail_together(other.member, held.member);
     };
     if (!held.present || !shared_.at(held.member).serves()) continue;
-    if (std::ranges::any_of(std::span(counted.copies).first(place), shares_server)) continue;
+    if (std::ranges::any_of(std::span(counted.copies).first(place), fails_together)) continue;
     lacking -= std::min(lacking, pages - counted.stale(place).size());
   }
   return lacking;

@@ -219,8 +219,7 @@ bool mender::free_left(std::uint64_t number) {
 // An empty group gets no spare. If it lacks a place, another one is placed when it is needed, with all of them.
 bool mender::remove_empty(std::uint64_t number) {
   const std::size_t places = shared_.code.shape().places();
-  const std::span<const member* const> members = shared_.members.view();
-  const bool are_enough = std::ranges::count_if(members, &member::takes_copies) >= static_cast<std::ptrdiff_t>(places);
+  const bool are_enough = shared_.members.lending_servers() >= places;
   std::array<holder, most_holders> freed;
   {
     const lock_guard guard(shared_.table.lock);
@@ -230,7 +229,7 @@ bool mender::remove_empty(std::uint64_t number) {
     bool is_usable = true;
     for (const holder& held : seen.holders) {
       usable += held.present;
-      is_usable = is_usable && (!held.present || members[held.member]->takes_copies());
+      is_usable = is_usable && (!held.present || shared_.members.at(held.member).takes_copies());
     }
     if (is_usable && usable < places && !are_enough) has_missed_ = true;
     if (is_usable && (usable >= places || !are_enough) && ++empty_groups_ <= kept_empty_groups) return false;

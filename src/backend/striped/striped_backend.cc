@@ -47,7 +47,8 @@ result<std::unique_ptr<striped_backend>> striped_backend::create(std::vector<std
     std::string name = base;
     // Members of the same name would compete for the same groups.
     for (int number = 2; !seen.insert(name).second; ++number) name = base + " #" + std::to_string(number);
-    named.push_back(std::make_unique<member>(std::move(members[i]), name));
+    named.push_back(
+        std::make_unique<member>(std::move(members[i]), name, i < chosen.zones.size() ? chosen.zones[i] : ""));
   }
   static const platform::monotonic_clock machine_clock;
   const platform::clock& time = chosen.clock != nullptr ? *chosen.clock : machine_clock;
@@ -191,27 +192,28 @@ void striped_backend::free_extent(std::size_t index, slot_id first, bool held_pa
 bool striped_backend::can_spare(std::uint64_t extents) const {
   std::uint64_t held = 0;
   std::uint64_t room = 0;
-  std::uint64_t most = 0;
-  std::size_t lenders = 0;
-  for (const member* keeper : shared_.members.view()) {
-    const member_state state = keeper->state();
-    const std::uint64_t used = keeper->extents.load();
+  std::array<std::uint64_t, maximum_members> room_of_zone{};
+  const layer& members = shared_.members;
+  for (std::size_t i = 0; i < members.member_count(); ++i) {
+    const member& keeper = members.at(i);
+    const member_state state = keeper.state();
+    const std::uint64_t used = keeper.extents.load();
     // What is on a leaving member is wanted elsewhere.
-    const bool stays = (state == member_state::serving || state == member_state::suspect) && !keeper->is_leaving();
+    const bool stays = (state == member_state::serving || state == member_state::suspect) && !keeper.is_leaving();
     if (stays) held += used;
-    if (!keeper->takes_copies()) continue;
-    const std::uint64_t total = std::min(room_of(*keeper), largest_capacity_slots);
+    if (!keeper.takes_copies()) continue;
+    const std::uint64_t total = std::min(room_of(keeper), largest_capacity_slots);
     const std::uint64_t left = total - std::min(total, used);
-    ++lenders;
     room += left;
-    most = std::max(most, left);
+    room_of_zone[members.first_of_zone(i, [](const member& other) { return other.takes_copies(); })] += left;
   }
+  const std::uint64_t most = *std::ranges::max_element(room_of_zone);
   std::uint64_t wanted = 0;
   {
     const lock_guard guard(shared_.table.lock);
     wanted = shared_.table.placed_groups() * shape().places();
   }
-  if (held >= wanted || lenders < shape().places()) return true;
+  if (held >= wanted || members.lending_servers() < shape().places()) return true;
   return room - most >= wanted - held + extents;
 }
 
@@ -222,9 +224,7 @@ int striped_backend::place_group() {
 
 // If fewer members serve and lend than a row has places, the last ones stay empty; the mender fills them later.
 int striped_backend::place_group_locked() {
-  std::size_t lenders = 0;
-  for (const member* keeper : shared_.members.view()) lenders += keeper->takes_copies();
-  const std::size_t wanted = std::min(lenders, shape().places());
+  const std::size_t wanted = std::min(shared_.members.lending_servers(), shape().places());
   if (wanted < shape().data) return EAGAIN;
   if (!can_spare(shape().places())) return ENOSPC;
   std::uint64_t number = 0;
@@ -239,7 +239,9 @@ int striped_backend::place_group_locked() {
   const member_order order = order_of(number);
   for (const std::uint8_t index : order.all()) {
     if (count == wanted) break;
+    const auto fails_together = [&](const holder& held) { return shared_.members.fail_together(held.member, index); };
     if (!shared_.members.at(index).takes_copies()) continue;
+    if (std::ranges::any_of(std::span(holders).first(count), fails_together)) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -266,11 +268,15 @@ int striped_backend::take_spare(std::uint64_t number, holder* taken, std::size_t
   const lock_guard guard(placement_lock_);
   if (better && !can_spare(1)) return EAGAIN;
   std::array<bool, maximum_members> holds{};
+  std::array<bool, maximum_members> stays{};
   {
     const lock_guard table_guard(shared_.table.lock);
     const stripe_group& seen = shared_.table.group_at(number);
     for (const holder& held : seen.holders) {
-      if (held.present) holds[held.member] = true;
+      if (!held.present) continue;
+      const member& keeper = shared_.members.at(held.member);
+      holds[held.member] = true;
+      stays[held.member] = held.member != than && !keeper.is_leaving() && keeper.may_serve_again();
     }
     if (seen.leaving.present) holds[seen.leaving.member] = true;
   }
@@ -279,6 +285,11 @@ int striped_backend::take_spare(std::uint64_t number, holder* taken, std::size_t
   for (const std::uint8_t index : order.all()) {
     if (better && index == than) break;
     if (holds[index] || !shared_.members.at(index).takes_copies()) continue;
+    bool fails_together = false;
+    for (std::size_t other = 0; other < shared_.members.member_count(); ++other) {
+      fails_together |= stays[other] && shared_.members.fail_together(other, index);
+    }
+    if (fails_together) continue;
     slot_id first = no_slot;
     const int refused = take_extent(index, &first);
     if (refused == EAGAIN) code = EAGAIN;
@@ -293,7 +304,8 @@ result<void> striped_backend::add_server(std::string_view server) {
   if (!connect_) return backend::add_server(server);
   result<named_backend> connected = connect_(server);
   if (!connected) return connected.error();
-  return add_member(std::move(connected.value().store), std::move(connected.value().name));
+  named_backend& added = connected.value();
+  return add_member(std::move(added.store), std::move(added.name), std::move(added.zone));
 }
 
 result<std::uint64_t> striped_backend::remove_server(std::string_view server) {
@@ -318,8 +330,8 @@ bool striped_backend::let_go(std::size_t index) {
   return true;
 }
 
-result<void> striped_backend::add_member(std::unique_ptr<backend> store, std::string name) {
-  auto added = std::make_unique<member>(std::move(store), std::move(name));
+result<void> striped_backend::add_member(std::unique_ptr<backend> store, std::string name, std::string zone) {
+  auto added = std::make_unique<member>(std::move(store), std::move(name), std::move(zone));
   const lock_guard guard(tending_);
   if (shared_.members.member_count() == most_striped_members) {
     return error{"the far tier has " + std::to_string(most_striped_members) +
@@ -394,9 +406,18 @@ std::uint64_t striped_backend::tend() {
 
 void striped_backend::update_capacity() {
   next_capacity_ns_ = shared_.members.time.now_ns() + capacity_interval_ns;
+  std::array<std::uint64_t, maximum_members> room_of_zone{};
+  const auto stays = [](const member& keeper) { return keeper.state() != member_state::lost && !keeper.is_leaving(); };
+  const layer& members = shared_.members;
   std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> room;
-  for (const member* keeper : shared_.members.view()) {
-    if (keeper->state() != member_state::lost && !keeper->is_leaving()) room.push_back(room_of(*keeper));
+  for (std::size_t i = 0; i < members.member_count(); ++i) {
+    if (!stays(members.at(i))) continue;
+    std::uint64_t& zone = room_of_zone[members.first_of_zone(i, stays)];
+    const std::uint64_t more = room_of(members.at(i));
+    zone = more > unlimited - zone ? unlimited : zone + more;
+  }
+  for (std::size_t i = 0; i < members.member_count(); ++i) {
+    if (stays(members.at(i)) && members.first_of_zone(i, stays) == i) room.push_back(room_of_zone[i]);
   }
   std::uint64_t groups = 0;
   if (room.size() >= shape().data) groups = placeable_groups(room, std::min(shape().places(), room.size()));

@@ -63,7 +63,7 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] std::string describe() const override;
 
   // Adds a member while calls and transfers are under way. Errors: those of layer::add().
-  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name);
+  [[nodiscard]] result<void> add_member(std::unique_ptr<backend> store, std::string name, std::string zone = {});
 
   // Makes the compactor put pages together that have garbage beside them, as if writers waited for rows.
   void make_room() { shared_.is_starved.store(true); }

@@ -48,6 +48,37 @@ TEST_F(striped, pages_of_rows_that_are_lacking_are_counted_until_they_are_made_a
   EXPECT_GE(tested_->report().repaired_copies, lacking);
 }
 
+// Each page of a row is in another zone, so a whole zone may fail, and what was there is made again in others.
+TEST_F(striped, zones_fail_as_a_whole) {
+  open_in({"a", "a", "b", "b", "c", "c", "d"}, {2, 1});
+  for (int i = 0; i < 40; ++i) static_cast<void>(write_new(64));
+  for (std::size_t zone = 0; zone < 4; ++zone) {
+    const std::size_t first = 2 * zone;
+    for (std::size_t i = first; i < std::min<std::size_t>(first + 2, 7); ++i) members_[i]->error_code = ETIMEDOUT;
+    tend(20 * ms);
+    expect_all();
+    tend(60'000 * ms);
+    static_cast<void>(write_new(64));
+    for (std::size_t i = first; i < std::min<std::size_t>(first + 2, 7); ++i) members_[i]->error_code = 0;
+    tend_until_whole();
+  }
+  expect_all();
+}
+
+// Three zones are needed; with two there are pages, but no parity.
+TEST_F(striped, rows_wait_for_a_zone_that_is_away) {
+  open_in({"a", "a", "b", "b", "c"}, {2, 1});
+  take_down_for_good(4);
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
+  EXPECT_FALSE(tested_->is_whole());
+  members_[4]->error_code = 0;
+  tend_until_whole();
+  take_down(0);
+  members_[1]->error_code = ETIMEDOUT;
+  tend(20 * ms);
+  expect_all();
+}
+
 // With as many servers as there are, not more are there to come. Then it is as good as another one.
 TEST_F(striped, an_empty_group_that_lacks_a_place_is_used_while_a_member_is_away) {
   open(3, {2, 1});

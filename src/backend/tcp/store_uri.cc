@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/units.h"
@@ -119,6 +120,49 @@ result<std::uint64_t> parse_scrub(const uri& name, const store_options& parsed) 
 }
 
 }  // namespace
+
+result<void> parse_zones(const uri& name, const std::vector<tcp_endpoint>& servers, store_options* into) {
+  const std::optional<std::string> text = name.text_value("zone");
+  if (!text) return {};
+  if (!into->is_redundant()) {
+    return wrong_name(name, "option 'zone' keeps copies apart, and there is one; leave it out, or write copies=2");
+  }
+  into->are_zones_hosts = *text == "host";
+  if (into->are_zones_hosts) {
+    for (const tcp_endpoint& server : servers) into->zones.push_back(server.host);
+  } else {
+    for (std::string_view list = *text;; list.remove_prefix(list.find(',') + 1)) {
+      const std::string_view zone = list.substr(0, list.find(','));
+      if (!is_host(zone)) {
+        return wrong_name(name, "option 'zone': '" + std::string(zone) +
+                                    "' is no name of letters, digits, '.', '-' and '_'; write zone=host, or the zone "
+                                    "of each server: zone=rack1,rack1,rack2");
+      }
+      into->zones.emplace_back(zone);
+      if (list.find(',') == std::string_view::npos) break;
+    }
+    if (into->zones.size() != servers.size()) {
+      return wrong_name(name, "option 'zone' names " + std::to_string(into->zones.size()) + " zones for " +
+                                  std::to_string(servers.size()) + " servers; write one for each, in their order");
+    }
+  }
+  const std::set<std::string_view> distinct(into->zones.begin(), into->zones.end());
+  const std::uint64_t wanted = std::max(into->copies, into->parity.data + into->parity.parity);
+  if (distinct.size() >= wanted) return {};
+  return wrong_name(name, "option 'zone': the servers are in " + std::to_string(distinct.size()) + " zones, and " +
+                              std::to_string(wanted) + " are needed, for each " +
+                              (into->parity.data > 0 ? "page of a row" : "copy") +
+                              " is in another one; add servers elsewhere, or leave 'zone' out");
+}
+
+std::string zone_of_added(const tcp_endpoint& added, const std::vector<tcp_endpoint>& servers,
+                          const store_options& chosen) {
+  if (chosen.zones.empty() || chosen.are_zones_hosts) return chosen.zones.empty() ? "" : added.host;
+  for (std::size_t i = 0; i < servers.size(); ++i) {
+    if (servers[i].host == added.host) return chosen.zones[i];
+  }
+  return "host " + added.host;
+}
 
 error wrong_name(const uri& name, const std::string& why) {
   return {"far tier '" + name.text() + "': " + why, EINVAL};

@@ -34,6 +34,9 @@ struct store_options {
   std::uint64_t copies = 1;
   parity_choice parity;
   std::uint64_t least_copies = 1;  // that a page must have before it leaves local memory
+  // The zone of each server, in their order; empty: each is a zone of its own.
+  std::vector<std::string> zones;
+  bool are_zones_hosts = false;
   bool tls = false;
   std::string authority_file;  // empty: the authorities that the system trusts
   std::uint64_t connections = 2;
@@ -60,6 +63,14 @@ inline constexpr std::uint64_t most_connections = 16;
 using endpoint_parser = result<tcp_endpoint>(std::string_view text);
 [[nodiscard]] result<std::vector<tcp_endpoint>> parse_servers(const uri& name, endpoint_parser* parse,
                                                               std::string_view example);
+
+// The option `zone`: "host", or the zone of each server. Errors: without copies or parity, as many names as servers, or
+// as many zones as copies or pages of a row. Requires: parse_store_options() has read the others.
+[[nodiscard]] result<void> parse_zones(const uri& name, const std::vector<tcp_endpoint>& servers, store_options* into);
+
+// The zone of a server that is added: that of a server on its host, or else a zone of its own; empty: there are none.
+[[nodiscard]] std::string zone_of_added(const tcp_endpoint& added, const std::vector<tcp_endpoint>& servers,
+                                        const store_options& chosen);
 
 // Options `copies`, `min-copies`, `parity`, `connections`, `timeout`, `patience`, `scrub` and `capacity`. Errors:
 // values out of their bounds, more copies than servers, longer rows than there are servers, copies and parity,

@@ -27,8 +27,9 @@ result<void> parse_trust(const uri& name, tcp_options* into) {
 }  // namespace
 
 result<tcp_name> parse_tcp(const uri& name) {
-  const result<void> known = name.allow_options({"copies", "min-copies", "parity", "token-file", "tls", "ca",
-                                                 "connections", "tenant", "timeout", "patience", "scrub", "capacity"});
+  const result<void> known =
+      name.allow_options({"copies", "min-copies", "parity", "token-file", "tls", "ca", "connections", "tenant",
+                          "timeout", "patience", "scrub", "capacity", "zone"});
   if (!known) return known.error();
   result<std::vector<tcp_endpoint>> servers =
       parse_servers(name, parse_tcp_endpoint, "tcp://cache1:7070 or tcp://10.0.0.1:7070,[fd00::2]:7070");
@@ -37,6 +38,7 @@ result<tcp_name> parse_tcp(const uri& name) {
   if (const result<void> trust = parse_trust(name, &parsed.options); !trust) return trust.error();
   const result<void> options = parse_store_options(name, parsed.servers.size(), &parsed.options);
   if (!options) return options.error();
+  if (const result<void> zones = parse_zones(name, parsed.servers, &parsed.options); !zones) return zones.error();
   return parsed;
 }
 

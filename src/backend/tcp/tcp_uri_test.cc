@@ -65,6 +65,32 @@ TEST(tcp_uri, all_options) {
   EXPECT_EQ(with_parity.timeout_ns, 2'000'000'000u) << "a silent server is not waited for long";
 }
 
+TEST(tcp_uri, zones_are_named_in_the_order_of_the_servers_or_are_the_hosts) {
+  const auto zones_of = [](const char* text) { return parse(text).value().options.zones; };
+  EXPECT_EQ(zones_of("tcp://a:1,b:1,c:1?copies=2&zone=x,y.1,x"), (std::vector<std::string>{"x", "y.1", "x"}));
+  EXPECT_EQ(zones_of("tcp://a:1,a:2,[::1]:1?copies=2&zone=host"), (std::vector<std::string>{"a", "a", "::1"}));
+  EXPECT_TRUE(zones_of("tcp://a:1,b:1?copies=2").empty());
+  EXPECT_EQ(zones_of("tcp://a:1,b:1,c:1,d:1?parity=2+1&zone=x,y,z,z").size(), 4u);
+  EXPECT_NE(error_of("tcp://a:1,b:1,c:1?copies=2&zone=x,y").find("names 2 zones for 3 servers"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1,b:1?copies=2&zone=x,x").find("in 1 zones, and 2 are needed"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1,a:2?copies=2&zone=host").find("add servers elsewhere"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1,b:1,c:1?parity=2+1&zone=x,y,y").find("page of a row"), std::string::npos);
+  EXPECT_NE(error_of("tcp://a:1,b:1?zone=x,y").find("copies=2"), std::string::npos);
+  for (const char* const wrong : {"x,", ",x", "x,y z", "x,ä"}) {
+    EXPECT_NE(error_of(std::string("tcp://a:1,b:1?copies=2&zone=") + wrong).find("zone=host"), std::string::npos);
+  }
+}
+
+TEST(tcp_uri, a_server_that_is_added_is_in_the_zone_of_its_host) {
+  const tcp_name named = parse("tcp://a:1,b:1?copies=2&zone=x,y").value();
+  EXPECT_EQ(zone_of_added({"b", 2}, named.servers, named.options), "y");
+  EXPECT_EQ(zone_of_added({"c", 2}, named.servers, named.options), "host c");
+  const tcp_name by_host = parse("tcp://a:1,b:1?copies=2&zone=host").value();
+  EXPECT_EQ(zone_of_added({"c", 2}, by_host.servers, by_host.options), "c");
+  const tcp_name without = parse("tcp://a:1,b:1?copies=2").value();
+  EXPECT_EQ(zone_of_added({"b", 2}, without.servers, without.options), "");
+}
+
 TEST(tcp_uri, what_is_no_server_is_named) {
   for (const char* const wrong :
        {"tcp:",         "tcp://",     "tcp:a:1",     "tcp://a",     "tcp://a:",       "tcp://a:0",     "tcp://a:65536",
