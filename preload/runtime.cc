@@ -406,6 +406,11 @@ extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
   far::pager::leave_compiled_code(*leaving);
 }
 
+// See src/control/guest.h.
+extern "C" FAR_API far::control::miss_recorder* far_host_miss_recorder() {
+  return far::preload::trace_is_on ? far::preload::trace_guest_miss : nullptr;
+}
+
 // See src/control/guest.h. The report is copied before anything is locked, because it may lie in far memory.
 extern "C" FAR_API std::uint64_t far_host_exchange(std::uint32_t* number, const far::control::guest_report* said) {
   using namespace far::preload;

@@ -111,13 +111,23 @@ class tracer final : public pager::miss_observer {
   void allocated(trace::machine_state caller, const void* address, std::size_t bytes) noexcept {
     const platform::signal_shield shield;
     const recording_section section(recording_ns);
-    stack_addresses addresses;
-    const std::size_t depth = trace::unwind(caller, addresses);
-    std::size_t own = 0;
-    while (own < depth && is_own_code(addresses[own])) ++own;
-    const std::uint32_t stack = file.stack(std::span<const std::uint64_t>(addresses).subspan(own, depth - own));
-    file.add(
-        trace::allocation_record{now_ns(), reinterpret_cast<std::uint64_t>(address), bytes, this_thread_id(), stack});
+    file.add(trace::allocation_record{now_ns(), reinterpret_cast<std::uint64_t>(address), bytes, this_thread_id(),
+                                      stack_of_caller(caller)});
+  }
+
+  // It waits for nothing, so a fiber stays on its thread.
+  void guest_missed(trace::machine_state caller, const void* address, trace::miss_kind kind) noexcept {
+    if (recording || misses.fetch_add(1, std::memory_order_relaxed) % sample_ != 0) return;
+    const platform::signal_shield shield;
+    const recording_section section(recording_ns);
+    file.add(trace::miss_record{.time_ns = now_ns(),
+                                .address = reinterpret_cast<std::uint64_t>(address),
+                                .thread = this_thread_id(),
+                                .stack = stack_of_caller(caller),
+                                .python_stack = 0,
+                                .kind = kind,
+                                .in_kernel = 0,
+                                .reserved = 0});
   }
 
   void released(const void* address) noexcept {
@@ -143,6 +153,15 @@ class tracer final : public pager::miss_observer {
   std::atomic<bool> ended{false};
 
  private:
+  // The number of the stack from the first frame on that is not of this library. While recording.
+  [[nodiscard]] std::uint32_t stack_of_caller(trace::machine_state caller) noexcept {
+    stack_addresses addresses;
+    const std::size_t depth = trace::unwind(caller, addresses);
+    std::size_t own = 0;
+    while (own < depth && is_own_code(addresses[own])) ++own;
+    return file.stack(std::span<const std::uint64_t>(addresses).subspan(own, depth - own));
+  }
+
   [[nodiscard]] bool is_own_code(std::uint64_t address) const noexcept {
     return address >= own_code_.start && address < own_code_.end;
   }
@@ -188,6 +207,15 @@ void trace_allocation(const void* address, std::size_t bytes) noexcept {
 
 void trace_release(const void* address) noexcept {
   if (traces_this(address)) the_tracer->released(address);
+}
+
+void trace_guest_miss(const void* address, control::guest_miss kind) noexcept {
+  if (the_tracer == nullptr || platform::on_runtime_thread()) return;
+  const trace::miss_kind how = kind == control::guest_miss::read    ? trace::miss_kind::read
+                               : kind == control::guest_miss::write ? trace::miss_kind::write
+                                                                    : trace::miss_kind::first_touch;
+  the_tracer->guest_missed(trace::current_state(), address, how);
+  asm volatile("");  // as above
 }
 
 void write_trace() noexcept {
@@ -245,6 +273,7 @@ pager::miss_observer* trace_observer() noexcept {
 }
 void trace_allocation(const void*, std::size_t) noexcept {}
 void trace_release(const void*) noexcept {}
+void trace_guest_miss(const void*, control::guest_miss) noexcept {}
 void write_trace() noexcept {}
 void write_buffered_trace() noexcept {}
 void end_trace(const engine::statistics&) noexcept {}

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/result.h"
+#include "control/guest.h"
 #include "engine/statistics.h"
 #include "pager/miss_observer.h"
 #include "preload/settings.h"
@@ -23,6 +24,8 @@ namespace far::preload {
 // must not be inlined: the stack begins with their caller.
 void trace_allocation(const void* address, std::size_t bytes) noexcept;
 void trace_release(const void* address) noexcept;
+// A far::runtime of the program has found that memory is missing (control/guest.h); likewise.
+void trace_guest_miss(const void* address, control::guest_miss kind) noexcept;
 // Whether the trace is on, for callers on hot paths.
 extern bool trace_is_on;
 

@@ -56,7 +56,8 @@ class list {
     std::uint32_t number_ = none;
   };
 
-  template <typename Value>
+  // Not Lasting: for a walk that uses the elements once.
+  template <typename Value, bool Lasting = true>
   class basic_iterator {
    public:
     using iterator_concept = std::bidirectional_iterator_tag;
@@ -69,12 +70,12 @@ class list {
     basic_iterator() = default;
     template <typename Other>
       requires(std::is_same_v<Value, const Other>)
-    basic_iterator(const basic_iterator<Other>& other)
+    basic_iterator(const basic_iterator<Other, Lasting>& other)
         : in_(other.in_), list_(other.list_), at_(other.at_), node_(other.node_) {}
 
     [[nodiscard]] Value& operator*() const {
       if constexpr (std::is_const_v<Value>) return *std::launder(room_of(*node_));
-      return *list_->value(*in_, at_, true);
+      return *list_->value(*in_, at_, true, Lasting);
     }
     [[nodiscard]] Value* operator->() const { return &**this; }
     basic_iterator& operator++() {
@@ -83,7 +84,7 @@ class list {
         stay_in_page(next);
       } else {
         go_to(next);
-        list_->bring(*in_, next);
+        list_->bring(*in_, next, Lasting);
       }
       return *this;
     }
@@ -107,7 +108,7 @@ class list {
 
    private:
     friend class list;
-    template <typename>
+    template <typename, bool>
     friend class basic_iterator;
     basic_iterator(const list& home, const scope& in, std::uint32_t at) : in_(&in), list_(&home) { go_to(at); }
 
@@ -123,7 +124,7 @@ class list {
 
     void go_to(std::uint32_t at) {
       at_ = at;
-      node_ = at == none ? nullptr : list_->place(*in_, at, false);
+      node_ = at == none ? nullptr : list_->place(*in_, at, false, Lasting);
     }
 
     const scope* in_ = nullptr;
@@ -153,6 +154,13 @@ class list {
   // Require: it is the position of an element; the list is not empty.
   [[nodiscard]] const T& deref(const scope& in, position at) const { return *value(in, at.number_, false); }
   [[nodiscard]] T& deref_mut(const scope& in, position at) { return *value(in, at.number_, true); }
+  // An element that is used once: it does not displace what is used often. The same of ranges.
+  [[nodiscard]] const T& deref(const scope& in, position at, non_temporal_t /*how*/) const {
+    return *value(in, at.number_, false, false);
+  }
+  [[nodiscard]] T& deref_mut(const scope& in, position at, non_temporal_t /*how*/) {
+    return *value(in, at.number_, true, false);
+  }
   [[nodiscard]] const T& front(const scope& in) const { return *value(in, first_, false); }
   [[nodiscard]] T& front_mut(const scope& in) { return *value(in, first_, true); }
   [[nodiscard]] const T& back(const scope& in) const { return *value(in, last_, false); }
@@ -164,6 +172,14 @@ class list {
   [[nodiscard]] auto range_mut(const scope& in) {
     return std::ranges::subrange(iterator(*this, in, first_), iterator(*this, in, none));
   }
+  [[nodiscard]] auto range(const scope& in, non_temporal_t /*how*/) const {
+    using passing = basic_iterator<const T, false>;
+    return std::ranges::subrange(passing(*this, in, first_), passing(*this, in, none));
+  }
+  [[nodiscard]] auto range_mut(const scope& in, non_temporal_t /*how*/) {
+    using passing = basic_iterator<T, false>;
+    return std::ranges::subrange(passing(*this, in, first_), passing(*this, in, none));
+  }
   // An iterator at a position.
   [[nodiscard]] const_iterator from(const scope& in, position at) const { return {*this, in, at.number_}; }
   [[nodiscard]] iterator from_mut(const scope& in, position at) { return {*this, in, at.number_}; }
@@ -172,8 +188,10 @@ class list {
   const T& deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
   T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
-  void range(const scope&& the_scope_must_be_a_local_variable) const = delete;
-  void range_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  template <typename... How>
+  void range(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  void range_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
   // The ends as positions; of an empty list, both are the end.
   [[nodiscard]] position begin_position() const noexcept { return position(first_); }
@@ -391,20 +409,20 @@ class list {
   static constexpr std::size_t nodes_per_chunk =
       std::max<std::size_t>(elements_per_object<node>, 4096 / sizeof(node) + 1);
 
-  [[nodiscard]] node* place(const scope& in, std::uint32_t number, bool write) const {
-    return chunks_[number / nodes_per_chunk].place(in, number % nodes_per_chunk, write);
+  [[nodiscard]] node* place(const scope& in, std::uint32_t number, bool write, bool lasting = true) const {
+    return chunks_[number / nodes_per_chunk].place(in, number % nodes_per_chunk, write, lasting);
   }
   [[nodiscard]] node& links(const scope& in, std::uint32_t number, bool write) const {
     return *place(in, number, write);
   }
   [[nodiscard]] static T* room_of(node& one) { return reinterpret_cast<T*>(one.room); }
-  [[nodiscard]] T* value(const scope& in, std::uint32_t number, bool write) const {
-    return std::launder(room_of(*place(in, number, write)));
+  [[nodiscard]] T* value(const scope& in, std::uint32_t number, bool write, bool lasting = true) const {
+    return std::launder(room_of(*place(in, number, write, lasting)));
   }
   // Starts to fetch what follows the node that a walk has reached.
-  void bring(const scope& in, std::uint32_t number) const {
+  void bring(const scope& in, std::uint32_t number, bool lasting = true) const {
     if (number == none) return;
-    const std::uint32_t next = links(in, number, false).next;
+    const std::uint32_t next = place(in, number, false, lasting)->next;
     if (next != none) chunks_[next / nodes_per_chunk].prefetch_unless_ready(in, next % nodes_per_chunk, 1);
   }
 

@@ -28,4 +28,13 @@ struct guest_report {
 // the guest, because it has another interface or too many guests.
 using host_exchange = std::uint64_t(std::uint32_t* number, const guest_report* said);
 
+// The misses that the software guard of a guest finds, for `farheap trace`: the hardware guard does not see them.
+enum class guest_miss : std::uint32_t { read, write, first_touch };
+
+// Records one, on the thread that missed, with the stack of its caller. It allocates nothing and touches no far memory.
+using miss_recorder = void(const void* address, guest_miss kind);
+// The type of far_host_miss_recorder, another symbol that a guest looks for. Returns null while nothing is traced,
+// which does not change as long as the process lives.
+using host_miss_recorder = miss_recorder*();
+
 }  // namespace far::control

@@ -25,6 +25,7 @@ class page_view {
   }
 
   [[nodiscard]] bool is_remote(page_id page) const { return where(page) == state::remote; }
+  [[nodiscard]] bool is_untouched(page_id page) const { return where(page) == state::untouched; }
   [[nodiscard]] bool is_lost(page_id page) const { return where(page) == state::lost; }
   [[nodiscard]] bool is_foreign(page_id page) const { return where(page) == state::foreign; }
   [[nodiscard]] bool is_away(page_id page) const {

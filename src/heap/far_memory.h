@@ -51,6 +51,8 @@ class far_memory {
   // before this call.
   [[nodiscard]] bool is_away(std::uintptr_t address) const { return from_.is_away(pointer(address)); }
 
+  [[nodiscard]] bool is_untouched(std::uintptr_t address) const { return from_.is_untouched(pointer(address)); }
+
   // Makes pages resident; waits, and lets other fibers run, as read_remote() does, even if the far tier answers at once
   // (let_others_run). They may be evicted again before it returns. Throws page_lost when the first one is lost; others
   // that are lost are left as they are.

@@ -1,5 +1,7 @@
 #include "heap/heap.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -39,6 +41,11 @@ constexpr std::chrono::milliseconds longest_wait{10};
 
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
 
+control::miss_recorder* find_recorder() {
+  auto* const find = reinterpret_cast<control::host_miss_recorder*>(dlsym(RTLD_DEFAULT, "far_host_miss_recorder"));
+  return find != nullptr ? find() : nullptr;
+}
+
 }  // namespace
 
 object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
@@ -48,10 +55,19 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
       huge(memory, segments, pages),
       plain(segments, huge, pages),
       workers_(workers),
+      recorder_(find_recorder()),
       allocator_(segments),
       owners_(memory, pages, segments, huge, waits_, count) {}
 
 object_heap::~object_heap() = default;
+
+void object_heap::record_miss(std::uintptr_t address, bool write) const {
+  const control::guest_miss kind = memory.is_untouched(address) ? control::guest_miss::first_touch
+                                   : write                      ? control::guest_miss::write
+                                                                : control::guest_miss::read;
+  recorder_(reinterpret_cast<const void*>(address), kind);
+  asm volatile("");  // no tail call: the stack goes through this function
+}
 
 // The caller is about to use the page. Loose pages are in use at any time.
 void object_heap::log_use(heap::owner_record& caller, std::uintptr_t address) {
@@ -135,6 +151,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
     const bool write = for_writing || has_handler(object);
     log_use(mine, object);
     if (!is_claimed(object)) [[unlikely]] {
+      note_miss(object, write);
       come_in(owner, value, write, lasting);
       continue;
     }
@@ -196,7 +213,8 @@ void object_heap::bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool w
   for (std::uintptr_t page = first; page < end; page += page_bytes) {
     log_use(mine, page);
     if (!mine.is_logging() && ready.is_ready(word::of_huge(page), write)) continue;
-    while (!is_claimed(page)) {
+    for (bool again = false; !is_claimed(page); again = true) {
+      if (!again) note_miss(page, write);
       heap::counters::add(count.page_fetches);
       memory.fetch(page, end - page, write);
     }
@@ -247,7 +265,9 @@ void object_heap::answer_part(std::uint64_t value, std::size_t offset, std::size
 void object_heap::copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to) {
   const std::uintptr_t at = word::address(value) + offset;
   FAR_DCHECK(at % page_bytes + bytes <= page_bytes, "a part is copied out of one page");
-  if (!memory.is_resident(at) && memory.read_remote(at, bytes, to)) return;
+  if (!memory.is_resident(at)) {
+    if (memory.read_remote(at, bytes, to)) return note_miss(at, false);
+  }
   bring_in_huge(at - at % page_bytes, at + 1, false, false);
   std::memcpy(to, reinterpret_cast<const std::byte*>(at), bytes);
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "control/guest.h"
 #include "far/detail/pointer.h"
 #include "far/detail/type.h"
 #include "far/scope.h"
@@ -138,6 +139,11 @@ class object_heap {
  private:
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
+  void note_miss(std::uintptr_t address, bool write) const {
+    if (recorder_ != nullptr) [[unlikely]]
+      record_miss(address, write);
+  }
+  void record_miss(std::uintptr_t address, bool write) const;
   [[nodiscard]] bool has_handler(std::uintptr_t object) const;
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void make_ready(std::uintptr_t address, bool writable);
@@ -155,6 +161,7 @@ class object_heap {
                                           unsigned tag);
 
   fiber::scheduler& workers_;
+  control::miss_recorder* const recorder_;  // of `farheap trace`; null: nothing is traced
   heap::allocator allocator_;
   heap::object_waits waits_;
   heap::ownership owners_;

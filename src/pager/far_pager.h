@@ -114,6 +114,9 @@ class far_pager final : public pager {
   [[nodiscard]] bool is_writable(const std::byte* address) const override {
     return engine_->view().accessible(heap_.page_at(address), true);
   }
+  [[nodiscard]] bool is_untouched(const std::byte* address) const override {
+    return engine_->view().is_untouched(heap_.page_at(address));
+  }
   [[nodiscard]] bool is_away(const std::byte* address) const override {
     return engine_->view().is_away(heap_.page_at(address));
   }

@@ -80,6 +80,9 @@ class page_guard : public far_heap {
   // a state byte that does not say "resident" does not say this.
   [[nodiscard]] virtual bool is_away(const std::byte* address) const = 0;
 
+  // Whether the page has no bytes yet, or none any more: there is nothing to fetch.
+  [[nodiscard]] virtual bool is_untouched(const std::byte* address) const = 0;
+
   // Whether the page left a short while ago: since then, an eighth of the budget has been evicted, or a quarter at
   // most.
   [[nodiscard]] virtual bool left_just_now(const std::byte* address) const = 0;

@@ -33,6 +33,7 @@ struct line_state {
   line_report totals;
   pattern_finder finder;
   std::set<std::pair<std::size_t, std::uint32_t>> threads;  // of which trace, which
+  std::map<std::string, std::uint64_t> containers;
   std::map<std::string, std::uint64_t> python;
   std::map<std::string, std::uint64_t> allocations;
 };
@@ -164,6 +165,7 @@ class analyzer::state {
   struct stack_group {
     line_state* line = nullptr;
     std::vector<flame_frame> stack;
+    std::string container;
     std::string python;
     std::uint64_t misses = 0;
     std::uint64_t first_touches = 0;
@@ -193,6 +195,8 @@ class analyzer::state {
     const std::vector<python_frame>& python = python_frames(now.from, miss.python_stack);
     found.stack = flame_stack(frames, python, options_);
     if (!python.empty()) found.python = python.front().file + ":" + std::to_string(python.front().line);
+    const frame* const container = container_frame(frames, options_);
+    if (container != nullptr) found.container = container_name(*container);
     frame chosen = program_frame(frames, options_);
     if (!python.empty() && is_interpreter(chosen, options_)) {
       chosen.function = python.front().function;
@@ -259,6 +263,7 @@ class analyzer::state {
     ++line.totals.misses;
     line.totals.in_kernel += miss.in_kernel != 0;
     line.threads.emplace(now.number, miss.thread);
+    if (!found.container.empty()) ++line.containers[found.container];
     if (!found.python.empty()) ++line.python[found.python];
     const std::size_t allocation = now.live.find(miss.address);
     if (allocation != live_allocations::none) {
@@ -307,7 +312,11 @@ class analyzer::state {
     line_report& totals = line.totals;
     totals.threads = static_cast<unsigned>(line.threads.size());
     totals.seen = line.finder.find();
-    totals.hint = hint_text(totals.seen, 2 * (totals.writes + totals.protections) > totals.misses);
+    totals.container = most_frequent(line.containers);
+    // Hints do not reach into containers.
+    if (totals.container.empty()) {
+      totals.hint = hint_text(totals.seen, 2 * (totals.writes + totals.protections) > totals.misses);
+    }
     totals.python = most_frequent(line.python);
     totals.allocations = most_frequent_sites(line.allocations);
     totals.has_hint = std::any_of(result_.hint_sites.begin(), result_.hint_sites.end(),

@@ -23,6 +23,10 @@ struct analysis_options {
                                               "libm.so", "libpthread", "libfarheap", "[vdso]"};
   // Parts of paths of source files. Lines of these are inlined from headers of the libraries.
   std::vector<std::string> library_sources = {"/include/c++/", "/usr/include/", "/include/far/"};
+  // Beginnings of names of functions: the object heap, in programs that are linked to it statically.
+  std::vector<std::string> library_functions = {"far::"};
+  // Parts of paths of the headers whose functions are what the program called, as containers and far pointers are.
+  std::vector<std::string> container_sources = {"/include/far/"};
   // Modules whose own lines mean nothing to the user when there is a Python line.
   std::vector<std::string> interpreter_modules = {"python3", "libpython"};
   double explained_share = 0.95;
@@ -38,6 +42,7 @@ struct line_report {
   std::string file;  // empty when the module has no debug information
   unsigned line = 0;
   std::string module;
+  std::string container;     // the function of a far container or pointer that the line called, or empty
   std::string python;        // the Python line that most misses came from, or empty
   std::uint64_t misses = 0;  // reads, writes and protections: those that something could have come before
   std::uint64_t reads = 0;
@@ -49,7 +54,7 @@ struct line_report {
   double share = 0;             // of all misses
   double cumulative_share = 0;  // of this line and those before it
   pattern seen;
-  std::string hint;                          // code to write
+  std::string hint;                          // code to write; empty where a container does the prefetching
   bool has_hint = false;                     // one stands close by already, see analysis.cc
   std::vector<allocation_site> allocations;  // most misses first
 

@@ -100,7 +100,7 @@ struct hint_site_record {
 
 struct end_record {
   std::uint64_t time_ns;
-  std::uint64_t misses;         // by the hardware guard, of all kinds, recorded or not
+  std::uint64_t misses;         // of all kinds, recorded or not
   std::uint64_t hinted_misses;  // that hints came before
   std::uint64_t fetched_pages;
   std::uint64_t recording_ns;  // spent on recording, all threads together

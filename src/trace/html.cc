@@ -34,6 +34,7 @@ json line_json(const line_report& line) {
           {"file", line.file},
           {"line", line.line},
           {"module", line.module},
+          {"container", line.container},
           {"python", line.python},
           {"misses", line.misses},
           {"reads", line.reads},

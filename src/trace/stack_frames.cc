@@ -10,10 +10,14 @@ bool begins_with_any(const std::string& text, const std::vector<std::string>& be
                      [&text](const std::string& beginning) { return text.starts_with(beginning); });
 }
 
+bool has_any(const std::string& text, const std::vector<std::string>& parts) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&text](const std::string& part) { return text.find(part) != std::string::npos; });
+}
+
 bool is_library(const frame& one, const analysis_options& options) {
   return begins_with_any(file_name(one.module), options.library_modules) ||
-         std::any_of(options.library_sources.begin(), options.library_sources.end(),
-                     [&one](const std::string& part) { return one.file.find(part) != std::string::npos; });
+         begins_with_any(one.function, options.library_functions) || has_any(one.file, options.library_sources);
 }
 
 }  // namespace
@@ -48,6 +52,20 @@ const frame& program_frame(const std::vector<frame>& frames, const analysis_opti
     return !one.module.empty() && !is_library(one, options);
   });
   return found != frames.end() ? *found : frames.front();
+}
+
+const frame* container_frame(const std::vector<frame>& frames, const analysis_options& options) {
+  for (const frame* one = &program_frame(frames, options); one != frames.data();) {
+    --one;
+    if (has_any(one->file, options.container_sources)) return one;
+  }
+  return nullptr;
+}
+
+std::string container_name(const frame& one) {
+  // A template's name may begin with the type that it returns.
+  const bool is_whole = one.function.find("far::") < one.function.find('(');
+  return is_whole ? one.function : "far/" + file_name(one.file) + ": " + one.function;
 }
 
 std::vector<flame_frame> flame_stack(const std::vector<frame>& frames, const std::vector<python_frame>& python,

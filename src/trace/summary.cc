@@ -49,6 +49,7 @@ std::string line_text(std::size_t number, const line_report& line) {
     text += fmt::format("{:>21}{:<9} {}\n", "", name, value);
   };
   if (!line.file.empty()) detail("in", shortened(line.function, 100));
+  if (!line.container.empty()) detail("through", shortened(line.container, 100));
   if (!line.python.empty() && line.python != line.place()) detail("python", line.python);
   const std::string beside =
       line.first_touches == 0 ? "" : "; and " + counted(line.first_touches, "first touch", "first touches");
@@ -60,7 +61,7 @@ std::string line_text(std::size_t number, const line_report& line) {
                          percent(static_cast<double>(site.misses) / static_cast<double>(line.misses)));
   }
   if (line.has_hint) detail("note", "a hint stands close by: it comes too late, or not for this address");
-  detail("write", line.hint);
+  if (!line.hint.empty()) detail("write", line.hint);
   return text;
 }
 

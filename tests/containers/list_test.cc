@@ -37,6 +37,7 @@ class list_test : public test::containers_test {
     const scope here(*farheap_);
     ASSERT_TRUE(std::ranges::equal(mine.range(here), model));
     // The other way round.
+    ASSERT_TRUE(std::ranges::equal(mine.range(here, non_temporal), model));
     auto at = mine.range(here).end();
     for (auto one = model.rbegin(); one != model.rend(); ++one) ASSERT_TRUE(*--at == *one);
     ASSERT_TRUE(at == mine.range(here).begin());
@@ -248,6 +249,24 @@ TEST_F(fragile_list_test, what_throws_adds_nothing) {
   const scope here(*farheap_);
   EXPECT_EQ(mine.front(here).number, 77u);
   EXPECT_EQ(std::ranges::distance(mine.range(here)), 11);
+}
+
+TEST_F(fragile_list_test, elements_that_are_used_once_can_be_changed) {
+  list<std::uint64_t> mine(*farheap_);
+  const auto first = mine.emplace_back(1u);
+  for (std::uint64_t i = 2; i < 100'000; ++i) mine.emplace_back(i);
+  farheap_->evict_all();
+  {
+    const scope here(*farheap_);
+    for (std::uint64_t& one : mine.range_mut(here, non_temporal)) one *= 2;
+    mine.deref_mut(here, first, non_temporal) += 1;
+  }
+  farheap_->evict_all();
+  const scope here(*farheap_);
+  EXPECT_EQ(mine.deref(here, first, non_temporal), 3u);
+  std::uint64_t at = 0;
+  for (const std::uint64_t one : mine.range(here, non_temporal)) ASSERT_EQ(one, ++at == 1 ? 3 : at * 2);
+  EXPECT_EQ(at, 99'999u);
 }
 
 TEST_F(fragile_list_test, a_position_outlives_scopes) {

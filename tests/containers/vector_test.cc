@@ -234,6 +234,61 @@ TEST_F(fragile_vector_test, chunks_cover_all_once) {
   EXPECT_TRUE(numbers(*farheap_).chunks(here).empty());
 }
 
+TEST_F(fragile_vector_test, a_walk_that_uses_elements_once_finds_them_all) {
+  constexpr std::uint64_t count = 3'000'000;
+  numbers mine(*farheap_, std::views::iota(std::uint64_t{0}, count));
+  farheap_->evict_all();
+  {
+    const scope here(*farheap_);
+    std::uint64_t at = 0;
+    for (const std::uint64_t one : mine.range(here, non_temporal)) ASSERT_EQ(one, at++);
+    ASSERT_EQ(at, count);
+    for (std::uint64_t& one : mine.range_mut(here, non_temporal)) one += 1;
+    const auto all = mine.range(here, non_temporal);
+    ASSERT_EQ(all.begin()[1'234'567], 1'234'568u);
+    for (auto one = all.end(); one != all.begin();) ASSERT_EQ(*--one, at--);
+  }
+  for (std::size_t index = 0; index < count; index += 7919) {
+    const scope here(*farheap_);
+    ASSERT_EQ(mine.deref(here, index, non_temporal), index + 1);
+    mine.deref_mut(here, index, non_temporal) += 1;
+  }
+  for (std::size_t index = 0; index < count; index += 7919) ASSERT_EQ(mine.read(index), index + 2);
+  std::size_t changed = 0;
+  const scope here(*farheap_);
+  for (const std::span<std::uint64_t> part : mine.chunks_mut(here, non_temporal)) changed += part.size();
+  EXPECT_EQ(changed, count);
+}
+
+// How many pages of `often` have to come back when others are walked over in between.
+template <typename... How>
+std::uint64_t fetched_again(runtime& farheap, const numbers& often, const numbers& others, How... how) {
+  std::uint64_t fetched = 0;
+  for (int round = 0; round < 6; ++round) {
+    const std::uint64_t before = farheap.statistics().fetched_pages;
+    for (int times = 0; times < 2; ++times) {
+      for (std::size_t first = 0; first < often.size(); first += 512) {
+        const scope here(farheap);
+        static_cast<void>(often.deref(here, first));
+      }
+    }
+    if (round > 1) fetched += farheap.statistics().fetched_pages - before;
+    for (std::size_t first = 0; first < others.size(); first += 512) {
+      const scope here(farheap);
+      static_cast<void>(others.deref(here, first, how...));
+    }
+  }
+  return fetched;
+}
+
+TEST_F(fragile_vector_test, what_is_used_once_does_not_displace_what_is_used_often) {
+  const numbers often(*farheap_, 8 * mib / sizeof(std::uint64_t), 1);
+  const numbers others(*farheap_, 48 * mib / sizeof(std::uint64_t), 1);
+  const std::uint64_t usually = fetched_again(*farheap_, often, others);
+  const std::uint64_t with_hint = fetched_again(*farheap_, often, others, non_temporal);
+  EXPECT_LT(with_hint, usually / 2);
+}
+
 TEST_F(fragile_vector_test, chunks_are_taken_in_pieces) {
   numbers mine(*farheap_, std::views::iota(std::uint64_t{0}, std::uint64_t{100'001}));
   const scope here(*farheap_);

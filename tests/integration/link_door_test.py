@@ -1,7 +1,9 @@
 """`farheap stats`, `top`, `resize` and `add-server` on processes with far::runtime objects."""
 
 import json
+import pathlib
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -92,6 +94,27 @@ class LinkDoor(unittest.TestCase):
                 printed = self.finish(process)
                 self.assertNotIn("budget of its own", printed)
                 self.assertNotIn("far 0 B", printed)
+
+    def test_a_trace_names_containers_and_the_lines_that_use_them(self):
+        self.finish(self.start(16, 1))
+        with tempfile.TemporaryDirectory() as folder:
+            traced = pathlib.Path(folder, "trace")
+            outcome = support.run([support.FARHEAP, "trace", "--local", "64M", "--far", "memory:", "-o", traced, "--",
+                                   support.PROGRAMS / "linked", 16, 20000, 0, 3000000], deadline_s=120)
+            self.assertEqual(outcome.code, 0, outcome)
+            report = json.loads(self.ask("report", traced, "--json").out)
+        source = (pathlib.Path(__file__).parent / "linked.cc").read_text().splitlines()
+        found = {}
+        for line in report["lines"]:
+            if line["file"].endswith("/linked.cc"):
+                self.assertEqual(line["hint"], "", line)
+                found[line["container"].split("<")[0]] = source[line["line"] - 1], line["misses"]
+        pointers, vector = found["far::unique_ptr"], found["far::detail::elements"]
+        self.assertIn("all[i].read()", pointers[0])
+        self.assertGreater(pointers[1], 1000)
+        self.assertIn("table.read(index)", vector[0])
+        self.assertGreater(vector[1], 500)
+        self.assertGreater(report["first_touches"], 0)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,9 @@ class poisoning_pager final : public pager::page_guard {
     return words_.load(page_of(address)).where() == engine::state::resident;
   }
   [[nodiscard]] bool is_away(const std::byte* address) const override;
+  [[nodiscard]] bool is_untouched(const std::byte* address) const override {
+    return words_.load(page_of(address)).where() == engine::state::untouched;
+  }
   [[nodiscard]] far::pager::slot_read read_slot(const std::byte* address, std::size_t bytes,
                                                 std::byte* buffer) override;
   void reduce_slots(const reduction& how, std::span<pager::slot_reduction> pages) override;

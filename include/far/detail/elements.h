@@ -57,6 +57,13 @@ class elements {
   // One element. Requires: index < size(); checked in checked builds.
   [[nodiscard]] const T& deref(const scope& in, std::size_t index) const { return *place(in, index, false); }
   [[nodiscard]] T& deref_mut(const scope& in, std::size_t index) { return *place(in, index, true); }
+  // An element that is used once: it does not displace what is used often. The same of ranges and chunks, below.
+  [[nodiscard]] const T& deref(const scope& in, std::size_t index, non_temporal_t /*how*/) const {
+    return *place(in, index, false, false);
+  }
+  [[nodiscard]] T& deref_mut(const scope& in, std::size_t index, non_temporal_t /*how*/) {
+    return *place(in, index, true, false);
+  }
   // Throw std::out_of_range when there is no such element.
   [[nodiscard]] const T& at(const scope& in, std::size_t index) const {
     if (index >= size_) throw_out_of_range(index, size_);
@@ -117,14 +124,24 @@ class elements {
   [[nodiscard]] auto range_mut(const scope& in) {
     return std::ranges::subrange(iterator(chunks_, in, 0, size_), iterator(chunks_, in, size_, size_));
   }
+  [[nodiscard]] auto range(const scope& in, non_temporal_t /*how*/) const {
+    using passing = element_iterator<store, const T, false>;
+    return std::ranges::subrange(passing(chunks_, in, 0, size_), passing(chunks_, in, size_, size_));
+  }
+  [[nodiscard]] auto range_mut(const scope& in, non_temporal_t /*how*/) {
+    using passing = element_iterator<store, T, false>;
+    return std::ranges::subrange(passing(chunks_, in, 0, size_), passing(chunks_, in, size_, size_));
+  }
 
   // All elements as a range of spans of plain memory, each at most 64 KiB or a far object, so that one check serves a
   // whole span.
   [[nodiscard]] auto chunks(const scope& in) const { return chunk_view<store, const T>(chunks_, in, 0, size_, true); }
   [[nodiscard]] auto chunks_mut(const scope& in) { return chunk_view<store, T>(chunks_, in, 0, size_, true); }
-  // For elements that are read once: they do not displace what is used often.
   [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
     return chunk_view<store, const T>(chunks_, in, 0, size_, false);
+  }
+  [[nodiscard]] auto chunks_mut(const scope& in, non_temporal_t /*how*/) {
+    return chunk_view<store, T>(chunks_, in, 0, size_, false);
   }
   // The elements from `first` on, up to the end of their chunk, and at most so many. A call that continues where the
   // last one ended counts as a walk, and prefetches the elements ahead. Requires: first < size().
@@ -235,11 +252,14 @@ class elements {
   const T& at(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
   T& at_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
-  void range(const scope&& the_scope_must_be_a_local_variable) const = delete;
-  void range_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  template <typename... How>
+  void range(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  void range_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
   template <typename... How>
   void chunks(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
-  void chunks_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  template <typename... How>
+  void chunks_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
  protected:
   explicit elements(const tag& in) : chunks_(in) { require_relocatable<T>(); }
@@ -312,17 +332,17 @@ class elements {
     size_ = std::min(size_, count);
   }
 
-  [[nodiscard]] T* place(const scope& in, std::size_t index, bool write) const {
+  [[nodiscard]] T* place(const scope& in, std::size_t index, bool write, bool lasting = true) const {
 #if defined(FARHEAP_CHECKED)
     if (index >= size_) throw_out_of_range(index, size_);
 #endif
     if (T* const at = chunks_.place_in_window(in, index, write)) [[likely]]
       return at;
-    return place_further(in, index, write);
+    return place_further(in, index, write, lasting);
   }
-  [[nodiscard, gnu::noinline]] T* place_further(const scope& in, std::size_t index, bool write) const {
+  [[nodiscard, gnu::noinline]] T* place_further(const scope& in, std::size_t index, bool write, bool lasting) const {
     if (chunks_.own_prefetcher != nullptr) chunks_.ask_own(in, index, size_);
-    return chunks_.place(in, index, write);
+    return chunks_.place(in, index, write, lasting);
   }
 
   template <typename Visit>

@@ -60,7 +60,8 @@ inline constexpr std::size_t asked_nothing = ~std::size_t{0};
 inline constexpr std::size_t has_jumped = asked_nothing - 1;
 
 // A walk has come to `index`, in a window that it has not used yet: makes the window local, and prefetches those ahead.
-template <typename T, typename Store>
+// Not Lasting: the elements are used once.
+template <typename T, bool Lasting, typename Store>
 [[nodiscard, gnu::noinline]] walk_step<T> enter_window(const Store& store, const scope& in, std::size_t index,
                                                        std::size_t end, bool forward, std::size_t asked) {
   std::size_t first = index - index % Store::window;
@@ -91,11 +92,11 @@ template <typename T, typename Store>
   T* const at = store.place_in_window(in, index, !std::is_const_v<T>);
   if (at != nullptr) [[likely]]
     return {at, asked};
-  // A walk waits once for all that a scope holds of an object.
-  constexpr std::size_t piece = Store::piece;
+  // A walk waits once for all that a scope holds of an object. What does not last is looked up again at each window.
+  constexpr std::size_t piece = Lasting ? Store::piece : Store::window;
   if (walks && forward) behind = std::min(end, first - first % piece + piece);
   if (walks && !forward) first -= first % piece;
-  return {store.places(in, first, behind - first, !std::is_const_v<T>).data() + (index - first), asked};
+  return {store.places(in, first, behind - first, !std::is_const_v<T>, Lasting).data() + (index - first), asked};
 }
 
 // T is const for reading. A step into another window, about a page of elements, makes that window local and prefetches
@@ -104,7 +105,7 @@ template <typename T, typename Store>
 //
 // Algorithms copy iterators all the time, so they are to live in registers: functions that are not inlined are given
 // their parts and never their address, and a window is known by its elements' indices.
-template <typename Store, typename T>
+template <typename Store, typename T, bool Lasting = true>
 class element_iterator {
  public:
   using iterator_concept = std::random_access_iterator_tag;
@@ -122,7 +123,7 @@ class element_iterator {
   // Converts an iterator for writing to one for reading.
   template <typename U>
     requires(std::is_same_v<T, const U>)
-  element_iterator(const element_iterator<Store, U>& other)
+  element_iterator(const element_iterator<Store, U, Lasting>& other)
       : store_(other.store_),
         in_(other.in_),
         end_(other.end_),
@@ -192,18 +193,18 @@ class element_iterator {
   }
 
  private:
-  template <typename, typename>
+  template <typename, typename, bool>
   friend class element_iterator;
 
   [[nodiscard, gnu::noinline]] static T* place(const Store& store, const scope& in, std::size_t index) {
-    return store.place(in, index, !std::is_const_v<T>);
+    return store.place(in, index, !std::is_const_v<T>, Lasting);
   }
   // At the end there is no element, but a walk back may follow.
   void find() { at_ = index_ < end_ ? store_->place_in_window(*in_, index_, !std::is_const_v<T>) : nullptr; }
   void step(bool forward) {
     at_ = nullptr;
     if (index_ >= end_) return;
-    const walk_step<T> now = enter_window<T>(*store_, *in_, index_, end_, forward, asked_);
+    const walk_step<T> now = enter_window<T, Lasting>(*store_, *in_, index_, end_, forward, asked_);
     at_ = now.at;
     asked_ = now.asked;
   }

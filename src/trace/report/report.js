@@ -99,6 +99,9 @@ function kindBar(line) {
 function placeCell(line) {
   const cell = [element("div", { className: "place", title: line.place }, shortPlace(line.place)),
                 element("div", { className: "quiet clamp", title: line.function }, line.function)];
+  if (line.container) {
+    cell.push(element("div", { className: "quiet clamp", title: line.container }, "Through: " + line.container));
+  }
   if (line.python && line.python !== line.place) {
     cell.push(element("div", { className: "quiet", title: line.python }, "Python: " + shortPlace(line.python)));
   }
@@ -123,6 +126,7 @@ function memoryCell(line) {
 }
 
 function hintCell(line) {
+  if (!line.hint) return element("span", { className: "quiet" }, "none: far containers do not take hints");
   const cell = [element("code", {}, line.hint)];
   if (line.has_hint) cell.push(element("div", {}, element("span", { className: "tag bad" }, "a hint stands close by: too late?")));
   return cell;
