@@ -292,16 +292,23 @@ TEST(Spill, BlocksThatMoveCanBeFreed) {
     ASSERT_EQ(mine.to->free({0, 20}), status::ok);
     reclaim_all(*lent);
   }
-  attachment other = open(*lent);
-  ASSERT_EQ(other.to->allocate({0, 20}), status::ok);
-  for (std::uint64_t block = 0; block < 20; ++block) static_cast<void>(other.to->bring_in(first_slot(block)));
-  lent->end(*other.to);
-  reclaim_all(*lent);
+  // The same for sessions that end.
+  for (unsigned round = 0; round < 30; ++round) {
+    attachment other = open(*lent);
+    ASSERT_EQ(other.to->allocate({0, 20}), status::ok);
+    for (std::uint64_t block = round % 20; block < 20; ++block) {
+      static_cast<void>(other.to->bring_in(first_slot(block)));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(300 * (round % 10)));
+    lent->end(*other.to);
+    reclaim_all(*lent);
+    lent->leave(other, 0);
+  }
   settle(*lent);
   lent->validate();
   EXPECT_EQ(spilled(*lent).places_used, 0u);
+  EXPECT_EQ(spilled(*lent).resident_blocks, 0u);
   lent->leave(mine, 0);
-  lent->leave(other, 0);
 }
 
 TEST(Spill, ARequestForMoreThanMemoryHoldsIsServed) {

@@ -7,8 +7,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "application_programs.h"
 #include "background_server.h"
 #include "base/units.h"
 #include "benchmark.h"
@@ -57,6 +59,47 @@ void measure(const way& one, const far_tier& tier, std::size_t numbers, report& 
   }
 }
 
+// ---- analyses of a table ----
+
+// With the columns that the analyses add.
+constexpr std::size_t bytes_a_row = 121;
+
+struct table_way {
+  const char* name;
+  const char* questions;
+  unsigned percent;  // of the table that fits in local memory
+};
+constexpr std::array table_ways = {
+    table_way{"all local", "here", 250},
+    table_way{"a fifth local, questions there", "there", 20},
+    table_way{"a fifth local, questions here", "here", 20},
+    table_way{"a fifth local, questions as the table chooses", "automatic", 20},
+    table_way{"a twentieth local, questions there", "there", 5},
+    table_way{"a twentieth local, questions here", "here", 5},
+};
+
+// The nine analyses of taxi trips, which find the same in every way.
+void measure_table(const far_tier& tier, std::size_t rows, const settings& chosen, report& figures) {
+  const application table{"table", "analytics-table", {"--rows", std::to_string(rows)}};
+  const double pages = static_cast<double>(rows) * bytes_a_row / page_bytes;
+  std::string results;
+  for (const table_way& one : table_ways) {
+    if (stop_requested() || std::string(one.name).find(chosen.only) == std::string::npos) continue;
+    const std::size_t local_bytes = rows * bytes_a_row * one.percent / 100;
+    auto ran = run_application(
+        table, "far", {}, {"--local", std::to_string(local_bytes), "--far", tier.uri, "--questions", one.questions});
+    if (ran && !results.empty() && ran.value().results != results) ran = error{"its results are other ones", EILSEQ};
+    const std::string workload = "nine analyses of a table, " + tier.workload;
+    if (!ran) {
+      figures.skip(one.name, fmt::format("{}: {}", workload, ran.error().message));
+      continue;
+    }
+    results = ran.value().results;
+    figures.add({workload, one.name, 1}, "elapsed_ns", ran.value().seconds * 1e9 / pages);
+    figures.add({workload, one.name, 1}, "waits", ran.value().misses / pages);
+  }
+}
+
 }  // namespace
 
 result<outcome> run_offload(const settings& chosen) {
@@ -79,10 +122,24 @@ result<outcome> run_offload(const settings& chosen) {
         fmt::print(stderr, "offload: run {} of {}: {}, {}\n", run, runs, tier.workload, one.name);
         measure(one, tier, numbers, figures);
       }
+      fmt::print(stderr, "offload: run {} of {}: {}, a table\n", run, runs, tier.workload);
+      measure_table(tier, chosen.quick ? 4'000'000 : 12'000'000, chosen, figures);
+    }
+  }
+  for (const far_tier& tier : tiers) {
+    const std::string workload = "nine analyses of a table, " + tier.workload;
+    const double all_local = figures.median({workload, table_ways[0].name, 1}, "elapsed_ns");
+    for (const auto& [name, least] : {std::pair{table_ways[1].name, 0.95}, std::pair{table_ways[4].name, 0.8}}) {
+      const double taken = figures.median({workload, name, 1}, "elapsed_ns");
+      if (all_local > 0 && taken > 0) {
+        figures.aim(fmt::format("{}, {}: speed over all local", workload, name), all_local / taken, "x", least, true);
+      }
     }
   }
   figures.note("times are those of 4 KiB of numbers; a quarter of them fits in local memory");
-  return outcome{std::move(figures), {{{"elapsed_ns", "ns a page", 1, 0}, {"fetched", "pages fetched", 1, 3}}, {}, {}}};
+  return outcome{
+      std::move(figures),
+      {{{"elapsed_ns", "ns a page", 1, 0}, {"fetched", "pages fetched", 1, 3}, {"waits", "waits", 1, 3}}, {}, {}}};
 }
 
 }  // namespace far::bench

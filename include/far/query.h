@@ -19,7 +19,9 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "far/detail/answers.h"
@@ -29,10 +31,39 @@
 
 namespace far {
 
-// A far::vector or far::array of numbers.
+// A far::vector or far::array of numbers, or what here() returns.
 template <typename Container>
 concept far_numbers =
     detail::reducible<typename Container::value_type> && requires(const Container& all) { all.summarize(); };
+
+// The same numbers, about which questions are answered here: their pages are fetched.
+template <far_numbers Numbers>
+class numbers_here {
+ public:
+  using value_type = typename Numbers::value_type;
+
+  explicit numbers_here(const Numbers& all) : all_(all) {}
+  [[nodiscard]] std::size_t size() const { return all_.size(); }
+  [[nodiscard]] const tag& home() const { return all_.home(); }
+  void read(std::size_t first, std::span<value_type> into) const { all_.read(first, into); }
+  [[nodiscard]] summary<value_type> summarize(const interval<value_type>& within = {}) const {
+    return all_.summarize(within, work::here);
+  }
+  template <typename Visit>
+  void visit_answers(const detail::reduction& how, Visit visit) const {
+    all_.visit_answers(how, std::move(visit), work::here);
+  }
+
+ private:
+  const Numbers& all_;
+};
+
+// `far::median(far::here(numbers))`: for numbers that fit in local memory and are asked about again. Requires: they
+// last as long as what is returned.
+template <far_numbers Numbers>
+[[nodiscard]] numbers_here<Numbers> here(const Numbers& all) {
+  return numbers_here<Numbers>(all);
+}
 
 namespace detail {
 

@@ -23,6 +23,10 @@ struct interval {
   T highest = std::is_floating_point_v<T> ? std::numeric_limits<T>::infinity() : std::numeric_limits<T>::max();
 };
 
+// Where remote numbers are looked at: where they are, or here, so that their pages are fetched and stay for the next
+// question as long as there is room. The results are the same.
+enum class work : std::uint8_t { there, here };
+
 // Of the numbers of an interval.
 template <detail::reducible T>
 class summary {

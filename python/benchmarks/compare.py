@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """One job over arrays that do not fit: far memory beside numpy.memmap, Dask and the kernel's swap.
 
-    compare.py [--count N] [--share 25] [--runs 3]     in an environment with NumPy and farheap; Dask and swap if there
+    compare.py [--count N] [--share 25] [--runs 3] [--make-swap]
+                                                       in an environment with NumPy and farheap; Dask and swap if there
 
 The job makes two columns of N numbers, walks over them, groups one by the other, and sorts a part; each way computes
 the same result, which is compared. `native` has all memory. The others have SHARE percent of its peak:
@@ -11,7 +12,8 @@ the same result, which is compared. `native` has all memory. The others have SHA
     numpy.memmap        the arrays are files, and the program goes through them by pieces, as its temporaries would not
                         fit; in a memory cgroup of that limit, so that the page cache counts
     dask.array          chunks of a 16th, in such a cgroup; computed block by block, nothing kept
-    swap                the program as it is, in such a cgroup, on the swap that the machine has
+    swap                the program as it is, in such a cgroup, on the swap that the machine has; with --make-swap, as
+                        root, on a loop device over a file in RAM that exists while the script runs
 
 A way that this machine does not allow is named with the reason. Prints medians, spread, and the ratio to native.
 """
@@ -22,6 +24,7 @@ import importlib.util
 import os
 import pathlib
 import resource
+import signal
 import statistics
 import subprocess
 import sys
@@ -139,6 +142,35 @@ class Limit:
             self.folder.rmdir()
 
 
+@contextlib.contextmanager
+def swap_in_ram(size_bytes):
+    """Swap on a loop device over a file in ramfs, whose pages the kernel never swaps. In tmpfs they could be swapped to
+    the device that consists of them, which would then wait for itself. Undone in reverse order, also after an error."""
+    with contextlib.ExitStack() as undo:
+        def run(*command):
+            return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+        folder = tempfile.mkdtemp(prefix="farheap-swap-")
+        undo.callback(os.rmdir, folder)
+        run("mount", "-t", "ramfs", "-o", "mode=0700", "ramfs", folder)
+        undo.callback(run, "umount", folder)
+        path = pathlib.Path(folder, "device")
+        # All pages are made now, outside of the limits.
+        with open(path, "wb") as file:
+            for _ in range(0, size_bytes, MIB):
+                file.write(bytes(MIB))
+        device = run("losetup", "--find", "--show", str(path))
+        undo.callback(run, "losetup", "--detach", device)
+        run("mkswap", device)
+        run("swapon", device)
+        undo.callback(run, "swapoff", device)
+        yield device
+
+
+def end_in_order(*_):
+    sys.exit("compare: ended by a signal")
+
+
 def has_swap():
     return len(pathlib.Path("/proc/swaps").read_text().splitlines()) > 1
 
@@ -159,7 +191,7 @@ def ways(chosen, budget):
     if has_swap():
         yield "swap", [*here, "memory"], budget
     else:
-        yield "swap", "the machine has none; see swapon(8)"
+        yield "swap", "the machine has none; see swapon(8), or --make-swap"
 
 
 def run_once(command, limit_bytes, with_swap):
@@ -179,12 +211,20 @@ def run_once(command, limit_bytes, with_swap):
 
 
 def compare(chosen):
+    with contextlib.ExitStack() as undo:
+        compare_all(chosen, undo)
+
+
+def compare_all(chosen, undo):
     first = run_once([sys.executable, __file__, "--count", str(chosen.count), "--folder", chosen.folder, "--job", "memory"], None,
                      False)
     if isinstance(first, str):
         sys.exit(f"the job does not run: {first}")
     budget = int(first[2] * chosen.share / 100)
     print(f"peak {first[2] / MIB:.0f} MiB, limit {budget / MIB:.0f} MiB, {chosen.count} rows, medians of {chosen.runs} runs in turns")
+    if chosen.make_swap and not has_swap():
+        signal.signal(signal.SIGTERM, end_in_order)
+        undo.enter_context(swap_in_ram(int(first[2] * 1.25)))
     taken, reasons = {}, {}
     for _ in range(chosen.runs):
         for name, command, *limit in ways(chosen, budget):
@@ -209,6 +249,7 @@ def main():
     parser.add_argument("--count", type=int, default=20_000_000, help="rows")
     parser.add_argument("--share", type=int, default=25, help="of the native peak, in percent")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--make-swap", action="store_true", help="make swap in RAM for the comparison, as root")
     parser.add_argument("--folder", default="/var/tmp", help="for files: of far memory, and of numpy.memmap")
     parser.add_argument("--job", choices=("memory", "block", "memmap", "dask"), help=argparse.SUPPRESS)
     parser.add_argument("--local", help=argparse.SUPPRESS)

@@ -61,6 +61,21 @@ class ContainerApps(unittest.TestCase):
         found = self.report(App("analytics", ["--rows", "50000"]).run("std"))
         self.assertEqual(found["results"], expected["results"])
 
+    def test_a_table_finds_the_same_wherever_its_questions_are_answered(self):
+        expected = self.report(App("analytics", ["--rows", "300000"]).run("std"))["results"]
+        # Its kilometres are added in another order.
+        mean_km = expected["distances"].pop("mean_km")
+        table = App("analytics-table", ["--rows", "300000"])
+        all_found = []
+        for questions in ("there", "here", "automatic"):
+            with self.subTest(questions):
+                found = self.report(table.run("far", *LOCAL, "--questions", questions))
+                self.assertGreater(found["far"]["evicted_pages"], 0, "everything stayed local")
+                all_found.append(json.dumps(found["results"]))
+                self.assertAlmostEqual(found["results"]["distances"].pop("mean_km"), mean_km, delta=1e-9)
+                self.assertEqual(found["results"], expected)
+        self.assertEqual(len(set(all_found)), 1, "bit for bit")
+
     def test_a_full_far_tier(self):
         """Nothing is lost: the program goes on in more local memory than it should, and is told so."""
         app = App("snappy", ["--files", "3", "--file-bytes", "5000001"])

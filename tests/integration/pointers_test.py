@@ -12,7 +12,7 @@ import unittest
 import support
 
 COMPILERS = ("g++", "clang++-19")
-PAGES = [support.SOURCE / "docs" / name for name in ("pointers.md", "containers.md")]
+PAGES = [support.SOURCE / "docs" / name for name in ("pointers.md", "containers.md", "dataframe.md")]
 FLAGS = ("-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-Wno-unused-but-set-variable", "-I",
          support.SOURCE / "include")
 PRELUDE = """
@@ -312,7 +312,7 @@ class Pointers(unittest.TestCase):
     def test_the_pages_compile_and_run(self):
         for file in PAGES:
             page = self.pages[file.stem]
-            self.assertGreater(len(page[""]), 4)
+            self.assertGreater(len(page[""]), 2)
             self.assertEqual(sum(map(len, page.values())), file.read_text().count("\n```cpp"))
             # Both compilers, and both kinds of build; not each with each.
             for compiler, flags in zip(self.compilers, ([], ["-DFARHEAP_CHECKED"])):

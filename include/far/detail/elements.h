@@ -171,16 +171,19 @@ class elements {
   }
 
   // How many numbers of the interval there are, their sum, minimum and maximum. Those that are remote are not fetched,
-  // unless the far tier cannot reduce them (docs/containers.md). Several fibers do it; from a fiber or an OS thread.
+  // unless the far tier cannot reduce them, or `where` says so (docs/containers.md). Several fibers do it; from a fiber
+  // or an OS thread.
   template <reducible Number = T>
     requires std::same_as<Number, T>
-  [[nodiscard]] summary<Number> summarize(const interval<Number>& within = {}) const {
+  [[nodiscard]] summary<Number> summarize(const interval<Number>& within = {}, work where = work::there) const {
     const reduction how{number_type_of<T>(), bits_of(within.lowest), bits_of(within.highest)};
     constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
     std::vector<reduced_numbers> found((size_ + piece - 1) / piece);
     visit_on_fibers(home().home(), found.size(), [&](std::size_t number) {
       const std::size_t first = number * piece;
+      if (where == work::here) prefetch_after(first, piece);
       for_stretches(first, std::min(piece, size_ - first), [&](const scope& here, std::size_t at, std::size_t count) {
+        if (where == work::here) static_cast<void>(chunks_.places(here, at, count, false));
         add_reduced(how, chunks_.reduce(here, at, count, how), found[number]);
       });
     });
@@ -192,7 +195,7 @@ class elements {
   // Asks about all numbers, and calls visit(index of the first, how many, answer) for each page of them, in order; the
   // answer is as detail::reduction_kind says. For far/query.h, and as summarize(). Requires: see detail::reduction.
   template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
-  void visit_answers(const reduction& how, Visit visit) const
+  void visit_answers(const reduction& how, Visit visit, work where = work::there) const
     requires reducible<T>
   {
     constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
@@ -203,7 +206,9 @@ class elements {
       visit_on_fibers(home().home(), pieces, [&](std::size_t number) {
         const std::size_t first = begin + number * piece;
         found[number].restart(how);
+        if (where == work::here) prefetch_after(first, piece);
         for_stretches(first, std::min(piece, size_ - first), [&](const scope& here, std::size_t at, std::size_t count) {
+          if (where == work::here) static_cast<void>(chunks_.places(here, at, count, false));
           chunks_.answer(here, at, count, how, found[number].sink());
         });
       });
@@ -383,6 +388,11 @@ class elements {
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_at_ = 0;
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_asked_ = 0;
 
+  // For the fiber that takes the next piece.
+  void prefetch_after(std::size_t first, std::size_t piece) const {
+    if (size_ - first > piece) chunks_.prefetch(first + piece, std::min(piece, size_ - first - piece));
+  }
+
   // Those from `at` on that lie in one page, in ascending order. Returns where the next run begins.
   std::size_t gather_run(std::span<const std::size_t> indices, std::span<T> into, std::size_t at,
                          std::size_t end) const {
@@ -418,10 +428,7 @@ class elements {
     constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
     visit_on_fibers(all.home().home(), (all.size_ + piece - 1) / piece, [&](std::size_t number) {
       const std::size_t end = std::min(all.size_, (number + 1) * piece);
-      if (end < all.size_) {
-        // For the fiber that takes it next.
-        all.chunks_.prefetch(end, std::min(piece, all.size_ - end));
-      }
+      all.prefetch_after(number * piece, piece);
       for (std::size_t first = number * piece; first < end;) {
         const std::size_t count = store::stretch(first, end - first);
         visit(first, count);

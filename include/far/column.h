@@ -1,0 +1,401 @@
+// A column of a far::dataframe: values of one type, or nulls, in far memory (docs/dataframe.md).
+#pragma once
+
+#include <cmath>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "far/query.h"
+#include "far/summary.h"
+#include "far/vector.h"
+
+namespace far {
+
+// Seconds since 1970 began, without leap seconds.
+struct timestamp {
+  std::int64_t seconds = 0;
+
+  auto operator<=>(const timestamp&) const = default;
+};
+
+// A value, or null.
+using cell = std::variant<std::monostate, std::int64_t, double, bool, timestamp, std::string>;
+inline constexpr std::monostate null{};
+
+enum class column_type : std::uint8_t { int64, float64, boolean, time, text };
+
+[[nodiscard]] inline std::string_view name_of(column_type type) {
+  constexpr std::string_view names[] = {"int64", "float64", "boolean", "time", "text"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+// Where the questions about a column are answered (far::work); the results are the same. `automatic`: a column that
+// takes at most an eighth of the local budget is fetched, because it will still be there for the next question; a
+// larger one is asked where it is (docs/decisions/0071-dataframe.md).
+enum class placement : std::uint8_t { automatic, there, here };
+
+// A null is one of the numbers, so that questions about values are intervals, which far tiers answer: the least int64,
+// NaN, 2 for a boolean, -1 for the code of a text. Texts are codes: indices into a dictionary in local memory, in the
+// order in which they came. Move-only. Const operations may run at a time.
+class column {
+ public:
+  using integers = vector<std::int64_t>;  // of times, their seconds
+  using reals = vector<double>;
+  using flags = vector<std::uint8_t>;
+  using codes = vector<std::int32_t>;
+
+ private:
+  // In front of what uses them, because their types are deduced.
+  using storage = std::variant<integers, reals, flags, codes>;
+  template <typename T>
+  [[nodiscard]] work work_on(const vector<T>& all) const {
+    if (where_ != placement::automatic) return where_ == placement::there ? work::there : work::here;
+    const std::size_t budget = all.home().home().statistics().budget_bytes;
+    return all.size() * sizeof(T) <= budget / 8 ? work::here : work::there;
+  }
+  template <typename T>
+  class here_with_type : public numbers_here<vector<T>> {
+   public:
+    explicit here_with_type(const vector<T>& all) : numbers_here<vector<T>>(all), all_(all) {}
+    operator const vector<T>&() const { return all_; }
+
+   private:
+    const vector<T>& all_;
+  };
+  template <typename T>
+  static here_with_type<T> asked_here(const vector<T>& all) {
+    return here_with_type<T>(all);
+  }
+
+  // Asks about the numbers, or about them here. `question` is called with a vector or with numbers_here of it.
+  template <typename Ask>
+  auto ask(const Ask& question) const {
+    const auto with = [&](const auto& all) {
+      return work_on(all) == work::there ? question(all) : question(asked_here(all));
+    };
+    return std::visit(with, values_);
+  }
+
+ public:
+  // Calls `with` with the vector of numbers, which is of one of the types above.
+  template <typename Visit>
+  decltype(auto) visit(const Visit& with) const {
+    return std::visit(with, values_);
+  }
+
+  column(const tag& in, column_type type) : type_(type), values_(make(in, type)) {}
+
+  [[nodiscard]] column_type type() const { return type_; }
+  [[nodiscard]] std::size_t size() const {
+    return visit([](const auto& all) { return all.size(); });
+  }
+  [[nodiscard]] std::size_t null_count() const { return size() - count(); }
+  void place(placement where) { where_ = where; }
+
+  // Throws std::invalid_argument when the cell is of another type, and std::range_error when it is an integer that
+  // stands for null. NaN is null. An integer fits a float64 column.
+  void append(const cell& value) {
+    switch (type_) {
+      case column_type::int64: return integers_mut().push_back(integer_of(value));
+      case column_type::time: return integers_mut().push_back(integer_of(value));
+      case column_type::float64: return std::get<reals>(values_).push_back(real_of(value));
+      case column_type::boolean: return std::get<flags>(values_).push_back(flag_of(value));
+      case column_type::text: return std::get<codes>(values_).push_back(code_to_append(value));
+    }
+  }
+  // Throws what append() would.
+  void check(const cell& value) const {
+    switch (type_) {
+      case column_type::int64:
+      case column_type::time: return static_cast<void>(integer_of(value));
+      case column_type::float64: return static_cast<void>(real_of(value));
+      case column_type::boolean: return static_cast<void>(flag_of(value));
+      case column_type::text: break;
+    }
+    const bool fits = std::holds_alternative<std::monostate>(value) || std::holds_alternative<std::string>(value);
+    if (!fits) throw_wrong_type();
+  }
+  // Throws std::out_of_range.
+  [[nodiscard]] cell at(std::size_t row) const {
+    return visit([&](const auto& all) { return cell_of(all.read(row)); });
+  }
+
+  // The number that stands for a value; of a text its code.
+  [[nodiscard]] cell cell_of(std::int64_t number) const {
+    if (number == no_integer) return null;
+    if (type_ == column_type::time) return timestamp{number};
+    return number;
+  }
+  [[nodiscard]] cell cell_of(double number) const { return std::isnan(number) ? cell(null) : cell(number); }
+  [[nodiscard]] cell cell_of(std::uint8_t number) const { return number > 1 ? cell(null) : cell(number == 1); }
+  [[nodiscard]] cell cell_of(std::int32_t code) const {
+    return code < 0 ? cell(null) : cell((*dictionary_)[static_cast<std::size_t>(code)]);
+  }
+
+  // Questions; nulls do not count. Answers are null or nothing when there is no value. sum() throws std::overflow_error
+  // as far::summary does. Of booleans, true counts as 1; of texts there are only count() and counts(). Throw
+  // std::invalid_argument when the type has no such answer.
+  [[nodiscard]] std::size_t count() const {
+    return visit([&](const auto& all) { return all.summarize(valid(all), work_on(all)).count(); });
+  }
+  [[nodiscard]] cell min() const {
+    return extreme([](const auto& found) { return found.min(); });
+  }
+  [[nodiscard]] cell max() const {
+    return extreme([](const auto& found) { return found.max(); });
+  }
+  [[nodiscard]] cell sum() const {
+    require_numbers("sum");
+    return visit([&](const auto& all) -> cell {
+      const auto found = all.summarize(valid(all), work_on(all));
+      if (found.count() == 0) return null;
+      if constexpr (std::is_same_v<decltype(found.sum()), double>) return found.sum();
+      return static_cast<std::int64_t>(found.sum());
+    });
+  }
+  [[nodiscard]] std::optional<double> mean() const {
+    require_numbers("mean");
+    return visit([&](const auto& all) -> std::optional<double> {
+      const auto found = all.summarize(valid(all), work_on(all));
+      if (found.count() == 0) return std::nullopt;
+      return found.mean();
+    });
+  }
+  [[nodiscard]] std::optional<double> quantile(double fraction) const {
+    require_numbers("quantile");
+    return ask([&](const auto& all) { return far::quantile(all, fraction, valid(all)); });
+  }
+  [[nodiscard]] std::optional<double> median() const { return quantile(0.5); }
+  // How many values lie from `lowest` to `highest`, and in which rows; null as a bound: no bound.
+  [[nodiscard]] std::size_t count_between(const cell& lowest, const cell& highest) const {
+    return visit(
+        [&](const auto& all) { return all.summarize(interval_of(all, lowest, highest), work_on(all)).count(); });
+  }
+  [[nodiscard]] vector<std::size_t> rows_between(const cell& lowest, const cell& highest) const {
+    return ask([&](const auto& all) { return far::select(all, interval_of(all, lowest, highest)); });
+  }
+  // The rows with this value; of texts too.
+  [[nodiscard]] vector<std::size_t> rows_equal(const cell& value) const {
+    if (type_ != column_type::text) return rows_between(value, value);
+    const codes& all = as_codes();
+    const std::int32_t code = std::holds_alternative<std::string>(value) ? find_code(std::get<std::string>(value)) : -1;
+    if (code < 0) return vector<std::size_t>(all.home());
+    const interval<std::int32_t> exactly{code, code};
+    return work_on(all) == work::there ? far::select(all, exactly) : far::select(far::here(all), exactly);
+  }
+  // How often each value occurs, in ascending order of the values. For few different ones: they are in local memory.
+  [[nodiscard]] std::vector<std::pair<cell, std::uint64_t>> counts() const;
+
+  // Rows as a new column, in the order of their indices. Throws std::out_of_range.
+  [[nodiscard]] column take(const vector<std::size_t>& rows) const;
+
+  // An empty one of the same type, with the same dictionary.
+  [[nodiscard]] column like(const tag& in) const {
+    column empty(in, type_);
+    empty.where_ = where_;
+    empty.dictionary_ = dictionary_;
+    empty.code_of_ = code_of_;
+    return empty;
+  }
+
+  // The numbers themselves. Requires: of this type.
+  [[nodiscard]] const integers& as_integers() const { return std::get<integers>(values_); }
+  [[nodiscard]] const reals& as_reals() const { return std::get<reals>(values_); }
+  [[nodiscard]] const flags& as_flags() const { return std::get<flags>(values_); }
+  [[nodiscard]] const codes& as_codes() const { return std::get<codes>(values_); }
+  [[nodiscard]] const std::vector<std::string>& dictionary() const { return *dictionary_; }
+  // -1: no row ever had the text.
+  [[nodiscard]] std::int32_t find_code(std::string_view text) const {
+    const auto found = code_of_->find(std::string(text));
+    return found == code_of_->end() ? -1 : found->second;
+  }
+
+  template <typename T>
+  [[nodiscard]] const vector<T>& numbers() const {
+    return std::get<vector<T>>(values_);
+  }
+  // Appends numbers as they are, nulls among them.
+  template <typename T>
+  void append_numbers(std::span<const T> numbers) {
+    std::get<vector<T>>(values_).append(numbers);
+  }
+
+  static constexpr std::int64_t no_integer = std::numeric_limits<std::int64_t>::min();
+  static constexpr double no_real = std::numeric_limits<double>::quiet_NaN();
+  static constexpr std::uint8_t no_flag = 2;
+  static constexpr std::int32_t no_code = -1;
+
+  template <typename T>
+  [[nodiscard]] static constexpr T null_number() {
+    if constexpr (std::is_same_v<T, std::int64_t>) return no_integer;
+    if constexpr (std::is_same_v<T, double>) return no_real;
+    if constexpr (std::is_same_v<T, std::uint8_t>) return no_flag;
+    if constexpr (std::is_same_v<T, std::int32_t>) return no_code;
+  }
+
+  // All values.
+  static interval<std::int64_t> valid(const integers&) { return {.lowest = no_integer + 1}; }
+  static interval<double> valid(const reals&) { return {}; }
+  static interval<std::uint8_t> valid(const flags&) { return {0, 1}; }
+  static interval<std::int32_t> valid(const codes&) { return {.lowest = 0}; }
+
+ private:
+  static storage make(const tag& in, column_type type) {
+    switch (type) {
+      case column_type::int64:
+      case column_type::time: return integers(in);
+      case column_type::float64: return reals(in);
+      case column_type::boolean: return flags(in);
+      case column_type::text: break;
+    }
+    return codes(in);
+  }
+
+  [[nodiscard]] integers& integers_mut() { return std::get<integers>(values_); }
+  [[noreturn]] void throw_wrong_type() const {
+    throw std::invalid_argument("a value of another type for a column of " + std::string(name_of(type_)));
+  }
+  void require_numbers(const char* what) const {
+    if (type_ != column_type::text && type_ != column_type::time) return;
+    throw std::invalid_argument("a column of " + std::string(name_of(type_)) + " has no " + what);
+  }
+
+  [[nodiscard]] std::int64_t integer_of(const cell& value) const {
+    if (std::holds_alternative<std::monostate>(value)) return no_integer;
+    const bool is_time = type_ == column_type::time;
+    const auto* const time = std::get_if<timestamp>(&value);
+    const auto* const number = std::get_if<std::int64_t>(&value);
+    if (is_time ? time == nullptr : number == nullptr) throw_wrong_type();
+    const std::int64_t found = is_time ? time->seconds : *number;
+    if (found == no_integer) throw std::range_error("the least int64 stands for null in a column");
+    return found;
+  }
+  [[nodiscard]] double real_of(const cell& value) const {
+    if (std::holds_alternative<std::monostate>(value)) return no_real;
+    if (const auto* const whole = std::get_if<std::int64_t>(&value)) return static_cast<double>(*whole);
+    const auto* const number = std::get_if<double>(&value);
+    if (number == nullptr) throw_wrong_type();
+    return *number;
+  }
+  [[nodiscard]] std::uint8_t flag_of(const cell& value) const {
+    if (std::holds_alternative<std::monostate>(value)) return no_flag;
+    const auto* const flag = std::get_if<bool>(&value);
+    if (flag == nullptr) throw_wrong_type();
+    return *flag ? 1 : 0;
+  }
+  [[nodiscard]] std::int32_t code_to_append(const cell& value) {
+    if (std::holds_alternative<std::monostate>(value)) return no_code;
+    const auto* const text = std::get_if<std::string>(&value);
+    if (text == nullptr) throw_wrong_type();
+    const auto [at, is_new] = code_of_->try_emplace(*text, static_cast<std::int32_t>(dictionary_->size()));
+    if (is_new) dictionary_->push_back(*text);
+    return at->second;
+  }
+
+  interval<std::int64_t> interval_of(const integers& all, const cell& lowest, const cell& highest) const {
+    interval<std::int64_t> within = valid(all);
+    if (!std::holds_alternative<std::monostate>(lowest)) within.lowest = integer_of(lowest);
+    if (!std::holds_alternative<std::monostate>(highest)) within.highest = integer_of(highest);
+    return within;
+  }
+  interval<double> interval_of(const reals&, const cell& lowest, const cell& highest) const {
+    interval<double> within;
+    if (!std::holds_alternative<std::monostate>(lowest)) within.lowest = real_of(lowest);
+    if (!std::holds_alternative<std::monostate>(highest)) within.highest = real_of(highest);
+    return within;
+  }
+  interval<std::uint8_t> interval_of(const flags& all, const cell& lowest, const cell& highest) const {
+    interval<std::uint8_t> within = valid(all);
+    if (!std::holds_alternative<std::monostate>(lowest)) within.lowest = flag_of(lowest);
+    if (!std::holds_alternative<std::monostate>(highest)) within.highest = flag_of(highest);
+    return within;
+  }
+  interval<std::int32_t> interval_of(const codes& all, const cell& lowest, const cell& highest) const {
+    const bool is_all =
+        std::holds_alternative<std::monostate>(lowest) && std::holds_alternative<std::monostate>(highest);
+    if (!is_all) throw std::invalid_argument("a column of text has no intervals");
+    return valid(all);
+  }
+  template <typename Pick>
+  [[nodiscard]] cell extreme(const Pick& pick) const {
+    if (type_ == column_type::text) throw std::invalid_argument("a column of text has no order here; sort() has");
+    return visit([&](const auto& all) -> cell {
+      const auto found = all.summarize(valid(all), work_on(all));
+      if (found.count() == 0) return null;
+      return cell_of(pick(found));
+    });
+  }
+
+  column_type type_;
+  placement where_ = placement::automatic;
+  storage values_;
+  // Shared by columns that are made of one another; a column that appends a new text adds it for all.
+  std::shared_ptr<std::vector<std::string>> dictionary_ = std::make_shared<std::vector<std::string>>();
+  std::shared_ptr<std::unordered_map<std::string, std::int32_t>> code_of_ =
+      std::make_shared<std::unordered_map<std::string, std::int32_t>>();
+};
+
+inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
+  std::vector<std::pair<cell, std::uint64_t>> found;
+  ask([&](const auto& all) {
+    using T = typename std::remove_cvref_t<decltype(all)>::value_type;
+    const interval<T> within = valid(all);
+    if constexpr (std::is_integral_v<T>) {
+      const summary<T> range = all.summarize(within);
+      if (range.count() == 0) return;
+      if (detail::key_of(range.max()) - detail::key_of(range.min()) < 1024) {
+        const std::vector<std::uint64_t> tallied = tally(all, {range.min(), range.max()});
+        for (std::size_t i = 0; i < tallied.size(); ++i) {
+          const auto number = static_cast<T>(range.min() + static_cast<T>(i));
+          if (tallied[i] > 0) found.emplace_back(cell_of(number), tallied[i]);
+        }
+        return;
+      }
+    }
+    std::map<std::uint64_t, std::uint64_t> counted;
+    std::vector<T> part(8192);
+    for (std::size_t first = 0; first < all.size(); first += part.size()) {
+      part.resize(std::min(part.size(), all.size() - first));
+      all.read(first, std::span<T>(part));
+      for (const T number : part) {
+        if (number >= within.lowest && number <= within.highest) ++counted[detail::key_of(number)];
+      }
+    }
+    for (const auto& [key, times] : counted) found.emplace_back(cell_of(detail::number_with_key<T>(key)), times);
+  });
+  if (type_ == column_type::text) std::sort(found.begin(), found.end());
+  return found;
+}
+
+inline column column::take(const vector<std::size_t>& rows) const {
+  column taken = like(rows.home());
+  visit([&](const auto& all) {
+    using T = typename std::remove_cvref_t<decltype(all)>::value_type;
+    std::vector<std::size_t> indices;
+    std::vector<T> some;
+    for (std::size_t first = 0; first < rows.size(); first += indices.size()) {
+      indices.resize(std::min<std::size_t>(rows.size() - first, 16'384));
+      some.resize(indices.size());
+      rows.read(first, std::span<std::size_t>(indices));
+      all.gather(indices, std::span<T>(some));
+      taken.append_numbers(std::span<const T>(some));
+    }
+  });
+  return taken;
+}
+
+}  // namespace far

@@ -1,0 +1,182 @@
+// Comma-separated values (RFC 4180) as a far::dataframe (docs/dataframe.md).
+#pragma once
+
+#include <charconv>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <istream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "far/dataframe.h"
+
+namespace far {
+
+// Says what is wrong, in which line and column.
+class csv_error : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct csv_options {
+  char separator = ',';
+  std::string name = "the input";  // in messages
+};
+
+namespace detail {
+
+// Reads records, which may have quoted fields with separators, quotes and ends of lines in them.
+class csv_records {
+ public:
+  struct field {
+    std::string text;
+    bool is_quoted = false;
+  };
+
+  csv_records(std::istream& from, const csv_options& how) : from_(from), how_(how) {}
+
+  // The next record; false at the end.
+  bool next(std::vector<field>& record) {
+    record.clear();
+    if (from_.peek() == std::istream::traits_type::eof()) return false;
+    started_at_ = line_;
+    while (true) {
+      record.emplace_back();
+      if (from_.peek() == '"') {
+        read_quoted(record.back());
+      } else {
+        read_plain(record.back());
+      }
+      const int behind = from_.get();
+      if (behind == how_.separator) continue;
+      if (behind == '\r' && from_.peek() == '\n') from_.get();
+      ++line_;
+      return true;
+    }
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw csv_error(how_.name + ", line " + std::to_string(started_at_) + ": " + what);
+  }
+
+ private:
+  [[nodiscard]] bool is_end(int next) const {
+    return next == how_.separator || next == '\n' || next == '\r' || next == std::istream::traits_type::eof();
+  }
+  void read_plain(field& to) {
+    while (!is_end(from_.peek())) {
+      const char next = static_cast<char>(from_.get());
+      if (next == '"') fail("a quote inside a field that does not begin with one");
+      to.text += next;
+    }
+  }
+  void read_quoted(field& to) {
+    to.is_quoted = true;
+    from_.get();
+    while (true) {
+      const int next = from_.get();
+      if (next == std::istream::traits_type::eof()) fail("the quoted field does not end");
+      if (next == '"' && from_.peek() != '"') break;
+      if (next == '"') from_.get();
+      if (next == '\n') ++line_;
+      to.text += static_cast<char>(next);
+    }
+    if (!is_end(from_.peek())) fail("characters behind the end of a quoted field");
+  }
+
+  std::istream& from_;
+  const csv_options& how_;
+  std::size_t line_ = 1;
+  std::size_t started_at_ = 1;
+};
+
+template <typename T>
+[[nodiscard]] bool parse_number(std::string_view text, T& to) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), to);
+  return code == std::errc() && end == text.data() + text.size();
+}
+
+// 2016-03-14 17:24:55, also with a T in the middle.
+[[nodiscard]] inline bool parse_time(std::string_view text, timestamp& to) {
+  if (text.size() != 19 || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') ||
+      text[13] != ':' || text[16] != ':') {
+    return false;
+  }
+  unsigned year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0;
+  const bool is_number = parse_number(text.substr(0, 4), year) && parse_number(text.substr(5, 2), month) &&
+                         parse_number(text.substr(8, 2), day) && parse_number(text.substr(11, 2), hour) &&
+                         parse_number(text.substr(14, 2), minute) && parse_number(text.substr(17, 2), second);
+  const std::chrono::year_month_day date{std::chrono::year(static_cast<int>(year)), std::chrono::month(month),
+                                         std::chrono::day(day)};
+  if (!is_number || !date.ok() || hour > 23 || minute > 59 || second > 59) return false;
+  const std::int64_t days = std::chrono::sys_days(date).time_since_epoch().count();
+  to.seconds = days * 86'400 + hour * 3'600 + minute * 60 + second;
+  return true;
+}
+
+// An empty field without quotes is null. Returns whether the text is a value of the type.
+[[nodiscard]] inline bool parse_cell(const csv_records::field& from, column_type type, cell& to) {
+  to = null;
+  if (from.text.empty() && !from.is_quoted) return true;
+  switch (type) {
+    case column_type::int64: return parse_number(from.text, to.emplace<std::int64_t>());
+    case column_type::float64: return parse_number(from.text, to.emplace<double>());
+    case column_type::time: return parse_time(from.text, to.emplace<timestamp>());
+    case column_type::boolean: {
+      const bool is_true = from.text == "true" || from.text == "1";
+      to = is_true;
+      return is_true || from.text == "false" || from.text == "0";
+    }
+    case column_type::text: to = from.text; break;
+  }
+  return true;
+}
+
+}  // namespace detail
+
+// Reads the columns that `wanted` names, of these types, in that order; the first record has the names, and other
+// columns are skipped. An empty field without quotes is null. Numbers, true, false, 1, 0, and times like 2016-03-14
+// 17:24:55 fill their fields as a whole. Throws csv_error when a column is missing, a record has more or fewer fields
+// than the first, or a field is no value of its column's type.
+[[nodiscard]] inline dataframe read_csv(const tag& in, std::istream& from,
+                                        const std::vector<std::pair<std::string, column_type>>& wanted,
+                                        const csv_options& how = {}) {
+  dataframe frame(in);
+  for (const auto& [name, type] : wanted) frame.add(name, type);
+  detail::csv_records records(from, how);
+  std::vector<detail::csv_records::field> record;
+  if (!records.next(record)) records.fail("there are no names of columns");
+  const std::size_t fields = record.size();
+  std::vector<std::size_t> place;
+  for (const auto& [name, type] : wanted) {
+    std::size_t at = 0;
+    while (at < fields && record[at].text != name) ++at;
+    if (at == fields) records.fail("there is no column '" + name + "'");
+    place.push_back(at);
+  }
+  std::vector<cell> row(wanted.size());
+  while (records.next(record)) {
+    if (record.size() != fields) {
+      records.fail(std::to_string(record.size()) + " fields, and there are " + std::to_string(fields) + " columns");
+    }
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      const auto& [name, type] = wanted[i];
+      if (!detail::parse_cell(record[place[i]], type, row[i])) {
+        records.fail("'" + record[place[i]].text + "' in the column '" + name + "' is no value of the type " +
+                     std::string(name_of(type)));
+      }
+    }
+    try {
+      frame.append(row);
+    } catch (const std::range_error& beyond) {
+      records.fail(beyond.what());
+    }
+  }
+  return frame;
+}
+
+}  // namespace far

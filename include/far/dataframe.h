@@ -1,0 +1,221 @@
+// far::dataframe: a table of typed columns in far memory (AIFM, section 8.1; docs/dataframe.md).
+//
+//     far::dataframe trips(farheap);
+//     trips.add("vendor", far::column_type::text);
+//     trips.add("km", far::column_type::float64);
+//     trips.append({"A", 3.5});
+//     const far::dataframe far_ones = trips.take(trips["km"].rows_between(100.0, far::null));
+//     const far::dataframe of_vendors = trips.group_by({"vendor"}, {{"km", far::aggregate::mean}});
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "far/column.h"
+#include "far/detail/frame_keys.h"
+#include "far/scope.h"
+#include "far/vector.h"
+
+namespace far {
+
+enum class order : std::uint8_t { ascending, descending };
+enum class join_kind : std::uint8_t { inner, left };
+enum class aggregate : std::uint8_t { count, sum, mean, min, max, median };
+
+[[nodiscard]] inline std::string_view name_of(aggregate what) {
+  constexpr std::string_view names[] = {"count", "sum", "mean", "min", "max", "median"};
+  return names[static_cast<std::size_t>(what)];
+}
+
+// All columns have the same number of rows. Move-only. Functions that are const return new frames in the same far heap,
+// and may run at a time. They throw std::out_of_range when there is no such column, and std::invalid_argument when the
+// columns do not have the types that they need; the messages name the column.
+class dataframe {
+ public:
+  // `in` is the runtime, or one of its tags.
+  explicit dataframe(const tag& in) : in_(in) {}
+
+  [[nodiscard]] std::size_t rows() const { return columns_.empty() ? 0 : columns_.front().second.size(); }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& [name, unused] : columns_) all.push_back(name);
+    return all;
+  }
+  [[nodiscard]] bool has(std::string_view name) const { return find(name) < columns_.size(); }
+  [[nodiscard]] const tag& home() const { return in_; }
+
+  [[nodiscard]] const column& operator[](std::string_view name) const { return columns_[require(name)].second; }
+  [[nodiscard]] column& operator[](std::string_view name) { return columns_[require(name)].second; }
+  // By its number, from the left. Requires: it exists.
+  [[nodiscard]] const column& column_at(std::size_t number) const { return columns_[number].second; }
+  [[nodiscard]] column& column_at(std::size_t number) { return columns_[number].second; }
+
+  // A new column on the right, of nulls if there are rows. Throws std::invalid_argument when there is one of that name.
+  column& add(std::string name, column_type type) {
+    column fresh(in_, type);
+    for (std::size_t row = 0; row < rows(); ++row) fresh.append(null);
+    return add(std::move(name), std::move(fresh));
+  }
+  // Likewise, with values; it has as many as there are rows.
+  column& add(std::string name, column values) {
+    if (has(name)) throw std::invalid_argument("a data frame has one column '" + name + "' only");
+    if (!columns_.empty() && values.size() != rows()) {
+      throw std::invalid_argument("the column '" + name + "' has " + std::to_string(values.size()) +
+                                  " rows, and the others have " + std::to_string(rows()));
+    }
+    values.place(where_);
+    columns_.emplace_back(std::move(name), std::move(values));
+    return columns_.back().second;
+  }
+
+  // A row, with a cell for each column; all or nothing is appended unless memory runs out.
+  void append(std::span<const cell> row) {
+    if (row.size() != columns_.size()) throw std::invalid_argument("a row has a cell for each column");
+    for (std::size_t i = 0; i < row.size(); ++i) columns_[i].second.check(row[i]);
+    for (std::size_t i = 0; i < row.size(); ++i) columns_[i].second.append(row[i]);
+  }
+  void append(std::initializer_list<cell> row) { append(std::span(row.begin(), row.size())); }
+
+  // Where the questions about all columns are answered, also about those that come later; see far::placement.
+  void place(placement where) {
+    where_ = where;
+    for (auto& [name, one] : columns_) one.place(where);
+  }
+
+  // A new column `name`, of what `make` returns for the values of `inputs` in the same row; null where one of them is.
+  // Arguments are std::int64_t (also for times, their seconds), double or bool, as the columns are; it returns such a
+  // value. For instance: derive<double, double>("sum", {"a", "b"}, [](double a, double b) { return a + b; }).
+  template <typename... Arguments, typename Make>
+  column& derive(std::string name, const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Make& make) {
+    using result_type = std::invoke_result_t<const Make&, Arguments...>;
+    column fresh(in_, detail::column_type_of<result_type>());
+    std::vector<detail::number_of_column<result_type>> made;
+    scan<Arguments...>(
+        inputs,
+        [&](std::size_t, bool is_any_null, Arguments... values) {
+          made.push_back(is_any_null ? detail::null_of<result_type>()
+                                     : static_cast<detail::number_of_column<result_type>>(make(values...)));
+        },
+        [&] {
+          fresh.append_numbers(std::span<const detail::number_of_column<result_type>>(made));
+          made.clear();
+        });
+    return add(std::move(name), std::move(fresh));
+  }
+
+  // The rows for whose values `is_wanted` returns true; those with a null among them are not. Arguments as of derive().
+  template <typename... Arguments, typename Predicate>
+  [[nodiscard]] vector<std::size_t> rows_where(const std::array<std::string_view, sizeof...(Arguments)>& inputs,
+                                               const Predicate& is_wanted) const {
+    vector<std::size_t> found(in_);
+    std::vector<std::size_t> some;
+    scan<Arguments...>(
+        inputs,
+        [&](std::size_t row, bool is_any_null, Arguments... values) {
+          if (!is_any_null && is_wanted(values...)) some.push_back(row);
+        },
+        [&] {
+          found.append(some);
+          some.clear();
+        });
+    return found;
+  }
+
+  // Rows by their indices, in that order. Throws std::out_of_range.
+  [[nodiscard]] dataframe take(const vector<std::size_t>& rows) const {
+    dataframe taken(in_);
+    taken.where_ = where_;
+    for (const auto& [name, one] : columns_) taken.columns_.emplace_back(name, one.take(rows));
+    return taken;
+  }
+  [[nodiscard]] dataframe filter(std::string_view name, const cell& lowest, const cell& highest) const {
+    return take((*this)[name].rows_between(lowest, highest));
+  }
+
+  // By the values of a column, texts byte by byte; nulls come last. Equal ones keep their order.
+  [[nodiscard]] dataframe sort(std::string_view name, order direction = order::ascending) const {
+    return take(detail::sorted_rows((*this)[name], direction == order::descending));
+  }
+
+  // Rows of this frame beside those of `right` with an equal value in the column `on`: for each row on the left in its
+  // order, those on the right in theirs. With join_kind::left, a row without any stands beside nulls. Null equals
+  // nothing. Columns on the right with a name that the left has get "_right" behind it; `on` is there once. An index of
+  // the right side is kept in far memory.
+  [[nodiscard]] dataframe join(const dataframe& right, std::string_view on, join_kind kind = join_kind::inner) const;
+
+  // A row for each different combination of the values of `keys`, at most four, in ascending order; rows with a null
+  // among them are left out. Behind the keys stands a column "COLUMN_AGGREGATE" for each aggregate: null for a group
+  // without a value, except for counts. A median has all values of its group in far memory; the groups themselves are
+  // in local memory.
+  struct wanted {
+    std::string name;
+    aggregate what;
+  };
+  [[nodiscard]] dataframe group_by(const std::vector<std::string>& keys, const std::vector<wanted>& aggregates) const;
+
+ private:
+  static constexpr std::size_t rows_at_a_time = 8192;
+
+  [[nodiscard]] std::size_t find(std::string_view name) const {
+    std::size_t at = 0;
+    while (at < columns_.size() && columns_[at].first != name) ++at;
+    return at;
+  }
+  [[nodiscard]] std::size_t require(std::string_view name) const {
+    const std::size_t at = find(name);
+    if (at == columns_.size()) throw std::out_of_range("the data frame has no column '" + std::string(name) + "'");
+    return at;
+  }
+
+  template <typename T>
+  [[nodiscard]] const vector<detail::number_of_column<T>>& numbers(std::string_view name) const {
+    const column& one = (*this)[name];
+    const bool fits = one.type() == detail::column_type_of<T>() ||
+                      (std::is_same_v<T, std::int64_t> && one.type() == column_type::time);
+    if (!fits) {
+      throw std::invalid_argument("the column '" + std::string(name) + "' has the type " +
+                                  std::string(name_of(one.type())) + " and is used as another");
+    }
+    return one.numbers<detail::number_of_column<T>>();
+  }
+
+  // Calls visit(row, whether a value is null, values...) for all rows, and after some rows pause().
+  template <typename... Arguments, typename Visit, typename Pause>
+  void scan(const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Visit& visit,
+            const Pause& pause) const {
+    static_assert(sizeof...(Arguments) > 0);
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      const std::tuple all{&numbers<Arguments>(inputs[I])...};
+      for (std::size_t first = 0; first < rows(); first += rows_at_a_time) {
+        const scope here(in_.home());
+        const std::size_t count = std::min(rows_at_a_time, rows() - first);
+        const std::tuple parts{std::get<I>(all)->chunk(here, first, count)...};
+        for (std::size_t i = 0; i < count; ++i) {
+          visit(first + i, (detail::is_null<Arguments>(std::get<I>(parts)[i]) || ...),
+                static_cast<Arguments>(std::get<I>(parts)[i])...);
+        }
+        pause();
+      }
+    }(std::index_sequence_for<Arguments...>{});
+  }
+
+  tag in_;
+  placement where_ = placement::automatic;
+  std::vector<std::pair<std::string, column>> columns_;
+};
+
+}  // namespace far
+
+#include "far/detail/frame_groups.h"
+#include "far/detail/frame_join.h"

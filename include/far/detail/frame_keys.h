@@ -1,0 +1,149 @@
+// What the types of columns have in common with C++, and the keys by which their rows are ordered and compared.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "far/column.h"
+#include "far/detail/reduction.h"
+#include "far/scope.h"
+#include "far/vector.h"
+
+namespace far::detail {
+
+template <typename T>
+inline constexpr bool is_cell_number =
+    std::is_same_v<T, std::int64_t> || std::is_same_v<T, double> || std::is_same_v<T, bool>;
+
+template <typename T>
+  requires is_cell_number<T>
+[[nodiscard]] constexpr column_type column_type_of() {
+  if constexpr (std::is_same_v<T, std::int64_t>) return column_type::int64;
+  if constexpr (std::is_same_v<T, double>) return column_type::float64;
+  return column_type::boolean;
+}
+template <typename T>
+using number_of_column = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+template <typename T>
+[[nodiscard]] constexpr number_of_column<T> null_of() {
+  return column::null_number<number_of_column<T>>();
+}
+template <typename T>
+[[nodiscard]] bool is_null(number_of_column<T> number) {
+  if constexpr (std::is_same_v<T, double>) return std::isnan(number);
+  if constexpr (!std::is_same_v<T, double>) return number == null_of<T>();
+}
+
+// Of the codes of a column of text: their places in the order of the texts.
+[[nodiscard]] inline std::vector<std::int32_t> ranks_of(const std::vector<std::string>& dictionary) {
+  std::vector<std::int32_t> sorted(dictionary.size());
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::sort(sorted.begin(), sorted.end(), [&](std::int32_t a, std::int32_t b) {
+    return dictionary[static_cast<std::size_t>(a)] < dictionary[static_cast<std::size_t>(b)];
+  });
+  std::vector<std::int32_t> ranks(dictionary.size());
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    ranks[static_cast<std::size_t>(sorted[i])] = static_cast<std::int32_t>(i);
+  }
+  return ranks;
+}
+
+// Null has the greatest key, which no value has: the key of a value is below, because the greatest int64 is kept from
+// it by one, and what floating point has there is NaN.
+inline constexpr std::uint64_t null_key = ~std::uint64_t{0};
+
+// Keys of the rows of a column, some at a time: unsigned numbers in the order of the values, equal for equal ones.
+class key_reader {
+ public:
+  explicit key_reader(const column& of)
+      : of_(of), ranks_(of.type() == column_type::text ? ranks_of(of.dictionary()) : std::vector<std::int32_t>()) {}
+
+  // Of the rows from `first` on.
+  void read(std::size_t first, std::span<std::uint64_t> keys) {
+    of_.visit([&](const auto& all) {
+      for (std::size_t done = 0; done < keys.size();) {
+        const scope here(all.home().home());
+        const auto part = all.chunk(here, first + done, keys.size() - done);
+        for (std::size_t i = 0; i < part.size(); ++i) keys[done + i] = key(part[i]);
+        done += part.size();
+      }
+    });
+  }
+  // The value with a key. Requires: it is that of a row; not of text.
+  [[nodiscard]] cell cell_with(std::uint64_t key) const {
+    switch (of_.type()) {
+      case column_type::int64:
+      case column_type::time: return of_.cell_of(number_with_key<std::int64_t>(key + 1));
+      case column_type::float64: return of_.cell_of(number_with_key<double>(key));
+      case column_type::boolean: return of_.cell_of(static_cast<std::uint8_t>(key));
+      case column_type::text: break;
+    }
+    const auto found = std::find(ranks_.begin(), ranks_.end(), static_cast<std::int32_t>(key));
+    return of_.cell_of(static_cast<std::int32_t>(found - ranks_.begin()));
+  }
+
+ private:
+  // The least int64 is null, so all others move down by one.
+  [[nodiscard]] static std::uint64_t key(std::int64_t number) {
+    return number == column::no_integer ? null_key : key_of(number) - 1;
+  }
+  [[nodiscard]] static std::uint64_t key(double number) { return std::isnan(number) ? null_key : key_of(number); }
+  [[nodiscard]] static std::uint64_t key(std::uint8_t flag) { return flag > 1 ? null_key : flag; }
+  [[nodiscard]] std::uint64_t key(std::int32_t code) const {
+    return code < 0 ? null_key : static_cast<std::uint64_t>(ranks_[static_cast<std::size_t>(code)]);
+  }
+
+  const column& of_;
+  std::vector<std::int32_t> ranks_;
+};
+
+struct keyed_row {
+  std::uint64_t key = 0;
+  std::size_t row = 0;
+
+  auto operator<=>(const keyed_row&) const = default;
+};
+
+// Rows with their keys, in the order of the keys; equal ones in that of the rows.
+[[nodiscard]] inline vector<keyed_row> sort_rows(const tag& in, std::size_t rows, key_reader& keys, bool descending) {
+  vector<keyed_row> all(in);
+  std::vector<std::uint64_t> some;
+  std::vector<keyed_row> keyed;
+  for (std::size_t first = 0; first < rows; first += some.size()) {
+    some.resize(std::min<std::size_t>(rows - first, 8192));
+    keys.read(first, some);
+    keyed.clear();
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      keyed.push_back({descending && some[i] != null_key ? null_key - 1 - some[i] : some[i], first + i});
+    }
+    all.append(keyed);
+  }
+  const scope here(in.home());
+  const auto range = all.range_mut(here);
+  std::sort(range.begin(), range.end());
+  return all;
+}
+
+[[nodiscard]] inline vector<std::size_t> sorted_rows(const column& by, bool descending) {
+  const tag& in = by.visit([](const auto& all) -> const tag& { return all.home(); });
+  key_reader keys(by);
+  const vector<keyed_row> sorted = sort_rows(in, by.size(), keys, descending);
+  vector<std::size_t> rows(in);
+  std::vector<std::size_t> some;
+  const scope here(in.home());
+  for (const std::span<const keyed_row> part : sorted.chunks(here)) {
+    some.clear();
+    for (const keyed_row& one : part) some.push_back(one.row);
+    rows.append(some);
+  }
+  return rows;
+}
+
+}  // namespace far::detail

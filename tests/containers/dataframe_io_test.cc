@@ -1,0 +1,183 @@
+// Data frames from text, and to and from Arrow's C data interface. Needs permission for userfaultfd.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "far/arrow.h"
+#include "far/csv.h"
+#include "far/dataframe.h"
+#include "far/runtime.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+class dataframe_io : public heap::real_pager_test<> {
+ protected:
+  dataframe_io() {
+    runtime_options chosen = heap::small_runtime(16 * mib);
+    chosen.far = "memory:";
+    home_ = std::make_unique<runtime>(chosen);
+  }
+
+  dataframe read(const std::string& text, const csv_options& how = {}) {
+    std::istringstream from(text);
+    return read_csv(*home_, from,
+                    {{"id", column_type::int64},
+                     {"km", column_type::float64},
+                     {"stored", column_type::boolean},
+                     {"at", column_type::time},
+                     {"vendor", column_type::text}},
+                    how);
+  }
+  void expect_error(const std::string& text, const std::string& said) {
+    try {
+      static_cast<void>(read(text));
+      ADD_FAILURE() << text;
+    } catch (const csv_error& error) {
+      EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
+    }
+  }
+  static void expect_same(const dataframe& a, const dataframe& b) {
+    ASSERT_EQ(a.rows(), b.rows());
+    ASSERT_EQ(a.names(), b.names());
+    for (const std::string& name : a.names()) {
+      ASSERT_EQ(a[name].type(), b[name].type());
+      for (std::size_t row = 0; row < a.rows(); ++row) ASSERT_EQ(a[name].at(row), b[name].at(row)) << name << row;
+    }
+  }
+
+  std::unique_ptr<runtime> home_;
+  const std::string header_ = "id,vendor,unused,at,stored,km\n";
+};
+
+TEST_F(dataframe_io, reads_text) {
+  const dataframe frame = read(header_ +
+                               "-7,yellow,x,2016-03-14 17:24:55,true,0.125\r\n"
+                               "9223372036854775807,\"a \"\"b\"\",\nc\",,1969-12-31T23:59:59,0,1e-3\n"
+                               ",\"\",,,,\n"
+                               "5,last,,2000-02-29 00:00:00,false,-2");
+  ASSERT_EQ(frame.rows(), 4u);
+  EXPECT_EQ(frame["id"].at(0), cell(std::int64_t{-7}));
+  EXPECT_EQ(frame["vendor"].at(0), cell("yellow"));
+  EXPECT_EQ(frame["at"].at(0), cell(timestamp{1'457'976'295}));
+  EXPECT_EQ(frame["stored"].at(0), cell(true));
+  EXPECT_EQ(frame["km"].at(0), cell(0.125));
+  EXPECT_EQ(frame["id"].at(1), cell(INT64_MAX));
+  EXPECT_EQ(frame["vendor"].at(1), cell("a \"b\",\nc"));
+  EXPECT_EQ(frame["at"].at(1), cell(timestamp{-1}));
+  EXPECT_EQ(frame["km"].at(1), cell(1e-3));
+  EXPECT_EQ(frame["vendor"].at(2), cell("")) << "quotes make an empty text of null";
+  for (const char* name : {"id", "at", "stored", "km"}) EXPECT_EQ(frame[name].at(2), cell(null)) << name;
+  EXPECT_EQ(frame["km"].at(3), cell(-2.0));
+  EXPECT_EQ(frame["at"].max(), cell(timestamp{1'457'976'295}));
+  EXPECT_EQ(frame["at"].rows_between(timestamp{0}, null).size(), 2u);
+}
+
+TEST_F(dataframe_io, refuses_text_that_is_wrong_and_says_where) {
+  expect_error("", "no names of columns");
+  expect_error("id,vendor,at,stored\n", "no column 'km'");
+  const std::string good = "1,a,,2016-03-14 17:24:55,1,1\n";
+  expect_error(header_ + good + "1,a,,2016-03-14 17:24:55,1\n", "line 3: 5 fields");
+  expect_error(header_ + good + "1,a,,2016-03-14 17:24:55,1,1,1\n", "line 3: 7 fields");
+  expect_error(header_ + "1,\"two\nlines\",,,,\n" + "1x,a,,,,\n", "line 4: '1x' in the column 'id'");
+  for (const char* bad : {"9223372036854775808", "-9223372036854775808", "1.0", " 1", "+1"}) {
+    expect_error(header_ + bad + ",a,,,,\n", "line 2: ");
+  }
+  for (const char* bad : {"2016-02-30 00:00:00", "2016-01-01", "2016-01-01 24:00:00", "2016-01-01 00:00:0a"}) {
+    expect_error(header_ + "1,a,," + bad + ",,\n", "'at' is no value of the type time");
+  }
+  expect_error(header_ + "1,a,,,yes,\n", "'yes' in the column 'stored'");
+  expect_error(header_ + "1,a,,,,1.5km\n", "'km'");
+  expect_error(header_ + "1,\"a,,,,\n", "does not end");
+  expect_error(header_ + "1,\"a\"b,,,,\n", "behind the end");
+  expect_error(header_ + "1,a\"b\",,,,\n", "a quote inside");
+  EXPECT_EQ(read("id;vendor;unused;at;stored;km\n1;a,b;;;;\n", {.separator = ';'})["vendor"].at(0), cell("a,b"));
+}
+
+TEST_F(dataframe_io, crosses_the_arrow_interface_and_comes_back) {
+  std::string text = header_;
+  for (int i = 0; i < 200; ++i) {
+    const std::string number = std::to_string(i * 37 % 101);
+    text += i % 7 == 0 ? ",,,,,\n"
+                       : number + ",v" + std::to_string(i % 5) + ",,2016-03-14 17:24:" + std::to_string(10 + i % 50) +
+                             "," + (i % 3 == 0 ? "1," : "0,") + number + ".5\n";
+  }
+  const dataframe frame = read(text);
+  home_->evict_all();
+  dataframe back(*home_);
+  for (std::size_t first = 0; first < frame.rows(); first += 70) {
+    ArrowSchema schema;
+    ArrowArray array;
+    export_to_arrow(frame, first, std::min<std::size_t>(70, frame.rows() - first), schema, array);
+    EXPECT_EQ(std::string(schema.format), "+s");
+    EXPECT_EQ(schema.n_children, 5);
+    EXPECT_EQ(array.children[0]->null_count, static_cast<std::int64_t>((array.length + 6) / 7)) << first;
+    import_from_arrow(schema, array, back);
+    // A consumer may move a child away, and release it later.
+    ArrowArray moved = *array.children[1];
+    array.children[1]->release = nullptr;
+    array.release(&array);
+    schema.release(&schema);
+    EXPECT_EQ(array.release, nullptr);
+    EXPECT_EQ(schema.release, nullptr);
+    EXPECT_EQ(moved.n_buffers, 2);
+    moved.release(&moved);
+  }
+  expect_same(frame, back);
+  ArrowSchema schema;
+  ArrowArray array;
+  EXPECT_THROW(export_to_arrow(frame, 0, frame.rows() + 1, schema, array), std::out_of_range);
+}
+
+// As other libraries export it: narrower integers, plain texts, an offset, and no bitmap where there are no nulls.
+TEST_F(dataframe_io, imports_other_types_and_refuses_those_that_it_does_not_have) {
+  const std::int16_t shorts[] = {1, 2, -3, 4};
+  const std::int32_t offsets[] = {0, 1, 3, 3, 6};
+  const char texts[] = "abbccc";
+  const std::uint8_t valid[] = {0b1011};
+  const void* short_buffers[] = {nullptr, shorts};
+  const void* text_buffers[] = {valid, offsets, texts};
+  const void* no_buffers[] = {nullptr};
+  ArrowArray arrays[] = {{4, 0, 0, 2, 0, short_buffers, nullptr, nullptr, nullptr, nullptr},
+                         {4, 1, 0, 3, 0, text_buffers, nullptr, nullptr, nullptr, nullptr}};
+  ArrowSchema schemas[] = {{"s", "number", nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr},
+                           {"u", "text", nullptr, 2, 0, nullptr, nullptr, nullptr, nullptr}};
+  ArrowArray* array_children[] = {&arrays[0], &arrays[1]};
+  ArrowSchema* schema_children[] = {&schemas[0], &schemas[1]};
+  const ArrowArray array{3, 0, 1, 1, 2, no_buffers, array_children, nullptr, nullptr, nullptr};
+  const ArrowSchema schema{"+s", "", nullptr, 0, 2, schema_children, nullptr, nullptr, nullptr};
+  dataframe frame(*home_);
+  import_from_arrow(schema, array, frame);
+  ASSERT_EQ(frame.rows(), 3u);
+  EXPECT_EQ(frame["number"].at(1), cell(std::int64_t{-3}));
+  EXPECT_EQ(frame["text"].at(0), cell("bb"));
+  EXPECT_EQ(frame["text"].at(1), cell(null));
+  EXPECT_EQ(frame["text"].at(2), cell("ccc"));
+  // The same rows, by offsets of the columns.
+  arrays[0].offset = arrays[1].offset = 1;
+  const ArrowArray shifted{3, 0, 0, 1, 2, no_buffers, array_children, nullptr, nullptr, nullptr};
+  dataframe again(*home_);
+  import_from_arrow(schema, shifted, again);
+  expect_same(frame, again);
+  arrays[0].offset = arrays[1].offset = 0;
+  schemas[0].format = "d:19,10";
+  EXPECT_THROW(import_from_arrow(schema, array, frame), std::invalid_argument);
+  schemas[0].format = "g";
+  EXPECT_THROW(import_from_arrow(schema, array, frame), std::invalid_argument) << "another type than before";
+  // A dictionary with an index that it does not have.
+  schemas[0].format = "s";
+  schemas[0].dictionary = &schemas[1];
+  arrays[0].dictionary = &arrays[1];
+  dataframe other(*home_);
+  EXPECT_THROW(import_from_arrow(schema, array, other), std::invalid_argument);
+  EXPECT_EQ(frame.rows(), 3u);
+}
+
+}  // namespace
+}  // namespace far

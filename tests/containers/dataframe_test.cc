@@ -1,0 +1,325 @@
+// Data frames beside plain vectors of rows, with most of them remote. Needs permission for userfaultfd.
+#include "far/dataframe.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+struct plain_row {
+  std::optional<std::int64_t> number;
+  std::optional<double> real;
+  std::optional<bool> flag;
+  std::optional<std::string> text;
+};
+
+template <typename T>
+cell cell_of(const std::optional<T>& value) {
+  return value ? cell(*value) : cell(null);
+}
+
+class dataframes : public heap::real_pager_test<> {
+ protected:
+  dataframes() {
+    runtime_options chosen = heap::small_runtime(16 * mib);
+    chosen.far = "memory:";
+    home_ = std::make_unique<runtime>(chosen);
+  }
+
+  static std::vector<plain_row> some(std::size_t count, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const std::vector<std::string> texts = {"yes", "no", "", "maybe", "z\xc3\xbcrich"};
+    std::vector<plain_row> rows(count);
+    for (plain_row& row : rows) {
+      if (random() % 10 != 0) row.number = static_cast<std::int64_t>(random() % 40) - 20;
+      if (random() % 10 != 0) row.real = (static_cast<double>(random() % 4096) - 2048) / 16;
+      if (random() % 10 != 0) row.flag = random() % 3 == 0;
+      if (random() % 10 != 0) row.text = texts[random() % texts.size()];
+    }
+    return rows;
+  }
+  dataframe frame_of(const std::vector<plain_row>& rows) {
+    dataframe frame(*home_);
+    frame.add("number", column_type::int64);
+    frame.add("real", column_type::float64);
+    frame.add("flag", column_type::boolean);
+    frame.add("text", column_type::text);
+    for (const plain_row& row : rows) {
+      frame.append({cell_of(row.number), cell_of(row.real), cell_of(row.flag), cell_of(row.text)});
+    }
+    home_->evict_all();
+    return frame;
+  }
+  static std::vector<std::size_t> local(const vector<std::size_t>& rows) {
+    std::vector<std::size_t> copy(rows.size());
+    rows.read(0, std::span<std::size_t>(copy));
+    return copy;
+  }
+  static void expect_row(const dataframe& frame, std::size_t row, const plain_row& expected) {
+    ASSERT_EQ(frame["number"].at(row), cell_of(expected.number)) << row;
+    ASSERT_EQ(frame["real"].at(row), cell_of(expected.real)) << row;
+    ASSERT_EQ(frame["flag"].at(row), cell_of(expected.flag)) << row;
+    ASSERT_EQ(frame["text"].at(row), cell_of(expected.text)) << row;
+  }
+
+  std::unique_ptr<runtime> home_;
+};
+
+TEST_F(dataframes, keep_values_and_nulls) {
+  const std::vector<plain_row> rows = some(3'000, 1);
+  const dataframe frame = frame_of(rows);
+  ASSERT_EQ(frame.rows(), rows.size());
+  EXPECT_EQ(frame.names(), (std::vector<std::string>{"number", "real", "flag", "text"}));
+  for (std::size_t i = 0; i < rows.size(); ++i) expect_row(frame, i, rows[i]);
+  EXPECT_EQ(frame["text"].null_count(), static_cast<std::size_t>(std::ranges::count_if(
+                                            rows, [](const plain_row& row) { return !row.text.has_value(); })));
+  EXPECT_THROW(static_cast<void>(frame["number"].at(rows.size())), std::out_of_range);
+}
+
+TEST_F(dataframes, refuse_what_does_not_fit_and_stay_as_they_were) {
+  dataframe frame = frame_of(some(10, 2));
+  EXPECT_THROW(static_cast<void>(frame["nothing"]), std::out_of_range);
+  EXPECT_THROW(frame.add("real", column_type::text), std::invalid_argument);
+  EXPECT_THROW(frame.add("short", column(*home_, column_type::text)), std::invalid_argument);
+  EXPECT_THROW(frame.append({null, null, null}), std::invalid_argument);
+  EXPECT_THROW(frame.append({1, 2.0, true, 4.0}), std::invalid_argument);
+  EXPECT_THROW(frame.append({true, 2.0, true, null}), std::invalid_argument);
+  EXPECT_THROW(frame.append({std::numeric_limits<std::int64_t>::min(), null, null, null}), std::range_error);
+  EXPECT_EQ(frame.rows(), 10u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(frame.column_at(i).size(), 10u);
+  EXPECT_THROW(static_cast<void>(frame["text"].mean()), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(frame["text"].min()), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(frame["text"].rows_between(std::string("a"), null)), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(frame.group_by({}, {})), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(frame.group_by({"flag"}, {{"text", aggregate::sum}})), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(frame.rows_where<double>({"number"}, [](double) { return true; })),
+               std::invalid_argument);
+  EXPECT_EQ(frame.add("late", column_type::time).null_count(), 10u);
+}
+
+// The same wherever the questions are answered.
+TEST_F(dataframes, answer_questions_about_columns) {
+  const std::vector<plain_row> rows = some(40'000, 3);
+  std::vector<double> reals;
+  std::int64_t sum = 0;
+  std::map<std::int64_t, std::uint64_t> numbers;
+  std::map<std::string, std::uint64_t> texts;
+  std::vector<std::size_t> between;
+  std::vector<std::size_t> maybe;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].real) reals.push_back(*rows[i].real);
+    if (rows[i].real && *rows[i].real >= 10 && *rows[i].real <= 20) between.push_back(i);
+    if (rows[i].text == "maybe") maybe.push_back(i);
+    if (rows[i].number) sum += *rows[i].number, ++numbers[*rows[i].number];
+    if (rows[i].text) ++texts[*rows[i].text];
+  }
+  std::ranges::sort(reals);
+  dataframe frame = frame_of(rows);
+  for (const placement where : {placement::there, placement::here, placement::automatic}) {
+    frame.place(where);
+    home_->evict_all();
+    const std::uint64_t before = home_->statistics().reduced_pages;
+    EXPECT_EQ(frame["real"].count(), reals.size());
+    EXPECT_EQ(home_->statistics().reduced_pages > before, where == placement::there);
+    EXPECT_EQ(frame["real"].min(), cell(reals.front()));
+    EXPECT_EQ(frame["real"].max(), cell(reals.back()));
+    // Sixteenths: every order of addition has the same sum.
+    EXPECT_EQ(frame["real"].sum(), cell(std::accumulate(reals.begin(), reals.end(), 0.0)));
+    EXPECT_EQ(frame["real"].median(), (reals[(reals.size() - 1) / 2] + reals[reals.size() / 2]) / 2);
+    EXPECT_EQ(frame["number"].sum(), cell(sum));
+    EXPECT_EQ(local(frame["real"].rows_between(10.0, 20.0)), between);
+    EXPECT_EQ(frame["real"].count_between(10, 20), between.size());
+    EXPECT_EQ(local(frame["text"].rows_equal("maybe")), maybe);
+    EXPECT_EQ(frame["text"].rows_equal("unheard").size(), 0u);
+    const auto number_counts = frame["number"].counts();
+    ASSERT_EQ(number_counts.size(), numbers.size());
+    for (const auto& [value, count] : number_counts) EXPECT_EQ(count, numbers.at(std::get<std::int64_t>(value)));
+    const auto text_counts = frame["text"].counts();
+    ASSERT_EQ(text_counts.size(), texts.size());
+    EXPECT_TRUE(std::ranges::is_sorted(text_counts));
+    for (const auto& [value, count] : text_counts) EXPECT_EQ(count, texts.at(std::get<std::string>(value)));
+    std::uint64_t all = 0;
+    for (const auto& [value, count] : frame["real"].counts()) all += count;
+    EXPECT_EQ(all, reals.size());
+  }
+  const column empty(*home_, column_type::float64);
+  EXPECT_EQ(empty.min(), cell(null));
+  EXPECT_EQ(empty.sum(), cell(null));
+  EXPECT_EQ(empty.mean(), std::nullopt);
+  EXPECT_EQ(empty.median(), std::nullopt);
+}
+
+TEST_F(dataframes, derive_columns_and_filter_rows) {
+  const std::vector<plain_row> rows = some(20'000, 4);
+  dataframe frame = frame_of(rows);
+  frame.derive<double, std::int64_t>("scaled", {"real", "number"},
+                                     [](double a, std::int64_t b) { return a * static_cast<double>(b); });
+  frame.derive<bool>("not", {"flag"}, [](bool flag) { return !flag; });
+  const auto wanted = local(frame.rows_where<std::int64_t, bool>(
+      {"number", "flag"}, [](std::int64_t number, bool flag) { return flag && number > 5; }));
+  std::vector<std::size_t> expected;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const plain_row& row = rows[i];
+    const bool is_both = row.real && row.number;
+    ASSERT_EQ(frame["scaled"].at(i), is_both ? cell(*row.real * static_cast<double>(*row.number)) : cell(null)) << i;
+    ASSERT_EQ(frame["not"].at(i), row.flag ? cell(!*row.flag) : cell(null)) << i;
+    if (row.number && row.flag && *row.flag && *row.number > 5) expected.push_back(i);
+  }
+  EXPECT_EQ(wanted, expected);
+  const dataframe few = frame.filter("number", 5, 7);
+  std::size_t at = 0;
+  for (const plain_row& row : rows) {
+    if (row.number && *row.number >= 5 && *row.number <= 7) expect_row(few, at++, row);
+  }
+  EXPECT_EQ(few.rows(), at);
+}
+
+TEST_F(dataframes, are_sorted_with_nulls_last_and_equal_rows_in_their_order) {
+  std::vector<plain_row> rows = some(20'000, 5);
+  const dataframe frame = frame_of(rows);
+  const auto check = [&](const char* name, order direction, auto member) {
+    std::vector<plain_row> sorted = rows;
+    std::stable_sort(sorted.begin(), sorted.end(), [&](const plain_row& a, const plain_row& b) {
+      if (!(a.*member) || !(b.*member)) return (a.*member).has_value() && !(b.*member).has_value();
+      return direction == order::ascending ? *(a.*member) < *(b.*member) : *(b.*member) < *(a.*member);
+    });
+    const dataframe found = frame.sort(name, direction);
+    ASSERT_EQ(found.rows(), rows.size());
+    for (std::size_t i = 0; i < rows.size(); ++i) expect_row(found, i, sorted[i]);
+  };
+  for (const order direction : {order::ascending, order::descending}) {
+    check("number", direction, &plain_row::number);
+    check("real", direction, &plain_row::real);
+    check("flag", direction, &plain_row::flag);
+    check("text", direction, &plain_row::text);
+  }
+}
+
+TEST_F(dataframes, join_rows_with_equal_values) {
+  const std::vector<plain_row> left = some(3'000, 6);
+  const std::vector<plain_row> right = some(60, 7);
+  const dataframe left_frame = frame_of(left);
+  dataframe right_frame = frame_of(right);
+  right_frame.derive<double>("only", {"real"}, [](double real) { return -real; });
+  const auto check = [&](const char* on, join_kind kind, auto member) {
+    const dataframe joined = left_frame.join(right_frame, on, kind);
+    std::size_t at = 0;
+    for (const plain_row& one : left) {
+      bool is_any = false;
+      for (const plain_row& other : right) {
+        if (!(one.*member) || one.*member != other.*member) continue;
+        is_any = true;
+        expect_row(joined, at, one);
+        if (std::string(on) != "real") {
+          ASSERT_EQ(joined["real_right"].at(at), cell_of(other.real)) << at;
+        }
+        ASSERT_EQ(joined["only"].at(at), other.real ? cell(-*other.real) : cell(null));
+        ++at;
+      }
+      if (is_any || kind == join_kind::inner) continue;
+      expect_row(joined, at, one);
+      ASSERT_EQ(joined["only"].at(at), cell(null));
+      ++at;
+    }
+    EXPECT_EQ(joined.rows(), at);
+    EXPECT_FALSE(joined.has(std::string(on) + "_right"));
+  };
+  for (const join_kind kind : {join_kind::inner, join_kind::left}) {
+    check("number", kind, &plain_row::number);
+    check("real", kind, &plain_row::real);
+    check("text", kind, &plain_row::text);
+  }
+  dataframe other(*home_);
+  other.add("number", column_type::text);
+  EXPECT_THROW(static_cast<void>(left_frame.join(other, "number")), std::invalid_argument);
+}
+
+TEST_F(dataframes, are_grouped_by_columns) {
+  const std::vector<plain_row> rows = some(30'000, 8);
+  const dataframe frame = frame_of(rows);
+  const dataframe grouped = frame.group_by({"text", "flag"}, {{"real", aggregate::count},
+                                                              {"real", aggregate::sum},
+                                                              {"real", aggregate::mean},
+                                                              {"number", aggregate::min},
+                                                              {"number", aggregate::max},
+                                                              {"number", aggregate::sum},
+                                                              {"real", aggregate::median}});
+  std::map<std::pair<std::string, bool>, std::pair<std::vector<double>, std::vector<std::int64_t>>> expected;
+  for (const plain_row& row : rows) {
+    if (!row.text || !row.flag) continue;
+    auto& group = expected[{*row.text, *row.flag}];
+    if (row.real) group.first.push_back(*row.real);
+    if (row.number) group.second.push_back(*row.number);
+  }
+  ASSERT_EQ(grouped.rows(), expected.size());
+  std::size_t at = 0;
+  for (auto& [key, values] : expected) {
+    auto& [reals, numbers] = values;
+    std::ranges::sort(reals);
+    const double sum = std::accumulate(reals.begin(), reals.end(), 0.0);
+    EXPECT_EQ(grouped["text"].at(at), cell(key.first));
+    EXPECT_EQ(grouped["flag"].at(at), cell(key.second));
+    EXPECT_EQ(grouped["real_count"].at(at), cell(std::ssize(reals)));
+    EXPECT_EQ(grouped["real_sum"].at(at), cell(sum));
+    EXPECT_EQ(grouped["real_mean"].at(at), cell(sum / static_cast<double>(reals.size())));
+    EXPECT_EQ(grouped["real_median"].at(at), cell((reals[(reals.size() - 1) / 2] + reals[reals.size() / 2]) / 2));
+    EXPECT_EQ(grouped["number_min"].at(at), cell(std::ranges::min(numbers)));
+    EXPECT_EQ(grouped["number_max"].at(at), cell(std::ranges::max(numbers)));
+    EXPECT_EQ(grouped["number_sum"].at(at), cell(std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0})));
+    ++at;
+  }
+  // A group without a value.
+  dataframe lonely(*home_);
+  lonely.add("key", column_type::int64);
+  lonely.add("value", column_type::float64);
+  lonely.append({1, null});
+  const dataframe one = lonely.group_by({"key"}, {{"value", aggregate::median}, {"value", aggregate::count}});
+  EXPECT_EQ(one["value_median"].at(0), cell(null));
+  EXPECT_EQ(one["value_count"].at(0), cell(std::int64_t{0}));
+}
+
+// Several times the budget, so that every operation evicts what it has made.
+TEST_F(dataframes, larger_than_local_memory) {
+  dataframe frame(*home_);
+  constexpr std::size_t count = 1'200'000;
+  column numbers(*home_, column_type::int64);
+  std::vector<std::int64_t> some_numbers;
+  for (std::size_t i = 0; i < count; ++i) {
+    some_numbers.push_back(static_cast<std::int64_t>(i * 7'919 % count));
+    if (some_numbers.size() == 8'192 || i + 1 == count) {
+      numbers.append_numbers(std::span<const std::int64_t>(some_numbers));
+      some_numbers.clear();
+    }
+  }
+  frame.add("number", std::move(numbers));
+  frame.derive<std::int64_t>("seventh", {"number"}, [](std::int64_t number) { return number % 7; });
+  frame.derive<std::int64_t>("half", {"number"}, [](std::int64_t number) { return static_cast<double>(number) / 2; });
+  const dataframe sorted = frame.sort("number", order::descending);
+  for (std::size_t i = 0; i < count; i += 9'973) {
+    ASSERT_EQ(sorted["number"].at(i), cell(static_cast<std::int64_t>(count - 1 - i)));
+    ASSERT_EQ(sorted["half"].at(i), cell(static_cast<double>(count - 1 - i) / 2));
+  }
+  const dataframe grouped = sorted.group_by({"seventh"}, {{"half", aggregate::median}, {"half", aggregate::count}});
+  ASSERT_EQ(grouped.rows(), 7u);
+  EXPECT_EQ(grouped["half_count"].sum(), cell(static_cast<std::int64_t>(count)));
+  EXPECT_GT(home_->statistics().evicted_pages, 10'000u);
+  home_->validate();
+}
+
+}  // namespace
+}  // namespace far
