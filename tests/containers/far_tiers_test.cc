@@ -1,10 +1,11 @@
-// The containers beside those of std, by random operations, some of which throw, on every kind of far tier. Needs
-// permission for userfaultfd.
+// The containers beside those of std, by random operations, some of which throw, and objects of several pages, on every
+// kind of far tier. Needs permission for userfaultfd.
 #include "far_tiers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -12,9 +13,11 @@
 #include <memory>
 #include <random>
 #include <ranges>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -25,6 +28,7 @@
 #include "far/queue.h"
 #include "far/stack.h"
 #include "far/string.h"
+#include "far/unique_ptr.h"
 #include "far/vector.h"
 
 namespace far {
@@ -263,6 +267,104 @@ TEST_P(far_tiers, more_than_local_memory) {
   });
   EXPECT_EQ(wrong, 0u);
   EXPECT_LE(farheap_->statistics().local_bytes, 16 * mib);
+}
+
+// Objects of more than a page, beside copies of them in local memory: all are evicted and come back round after round,
+// while they are written whole and in part, moved, and given back.
+class objects_of_pages {
+ public:
+  using array_of_numbers = std::array<std::uint64_t, 1'500>;  // neither begins nor ends with a page
+
+  explicit objects_of_pages(runtime& home) : home_(home) {
+    for (const std::size_t count : {std::size_t{513}, std::size_t{2'048}, std::size_t{9'001}, std::size_t{140'000}}) {
+      arrays_.push_back(make_unique<std::uint64_t[]>(home_, count));
+      array_models_.emplace_back(count);
+    }
+    for (unsigned i = 0; i < 8; ++i) {
+      singles_.push_back(make_unique<array_of_numbers>(home_));
+      single_models_.emplace_back();
+    }
+  }
+
+  void step(std::mt19937_64& random) {
+    for (std::size_t i = 0; i < arrays_.size(); ++i) change_array(i, random);
+    for (std::size_t i = 0; i < singles_.size(); ++i) change_single(i, random);
+  }
+
+  // Whole through a scope, or in part by copies.
+  void expect_equal(std::mt19937_64& random) const {
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      const std::vector<std::uint64_t>& model = array_models_[i];
+      const std::size_t first = random() % model.size();
+      std::vector<std::uint64_t> part(std::min<std::size_t>(700, model.size() - first));
+      arrays_[i].read(first, part);
+      EXPECT_TRUE(std::ranges::equal(part, std::span(model).subspan(first, part.size()))) << "array " << i;
+      const scope here(home_);
+      EXPECT_TRUE(std::ranges::equal(arrays_[i].deref(here), model)) << "array " << i;
+    }
+    for (std::size_t i = 0; i < singles_.size(); ++i) {
+      const scope here(home_);
+      EXPECT_TRUE(singles_[i].deref(here) == single_models_[i]) << "object " << i;
+    }
+  }
+
+ private:
+  void change_array(std::size_t i, std::mt19937_64& random) {
+    std::vector<std::uint64_t>& model = array_models_[i];
+    const std::size_t first = random() % model.size();
+    switch (random() % 4) {
+      case 0: {  // whole
+        std::ranges::generate(model, std::ref(random));
+        const scope here(home_);
+        std::ranges::copy(model, arrays_[i].deref_mut(here).begin());
+        break;
+      }
+      case 1: {  // in part
+        const auto part = std::span(model).subspan(first, std::min<std::size_t>(1'100, model.size() - first));
+        std::ranges::generate(part, std::ref(random));
+        arrays_[i].write(first, part);
+        break;
+      }
+      case 2:  // one element
+        model[first] = random();
+        arrays_[i].write(first, model[first]);
+        break;
+      default:  // another in its place, which may get its addresses: none of its bytes are left
+        arrays_[i].reset();
+        arrays_[i] = make_unique<std::uint64_t[]>(home_, model.size());
+        std::ranges::fill(model, 0);
+    }
+  }
+
+  void change_single(std::size_t i, std::mt19937_64& random) {
+    const std::size_t place = random() % single_models_[i].size();
+    const std::size_t other = random() % singles_.size();
+    std::swap(singles_[i], singles_[other]);
+    std::swap(single_models_[i], single_models_[other]);
+    single_models_[i][place] = random();
+    const scope here(home_);
+    singles_[i].deref_mut(here)[place] = single_models_[i][place];
+  }
+
+  runtime& home_;
+  std::vector<unique_ptr<std::uint64_t[]>> arrays_;
+  std::vector<std::vector<std::uint64_t>> array_models_;
+  std::vector<unique_ptr<array_of_numbers>> singles_;
+  std::vector<array_of_numbers> single_models_;
+};
+
+TEST_P(far_tiers, objects_of_several_pages_come_back_whole) {
+  std::mt19937_64 random(14);
+  objects_of_pages all(*farheap_);
+  for (unsigned round = 0; round < 12; ++round) {
+    all.step(random);
+    const std::uint64_t fetched = farheap_->statistics().fetched_pages;
+    farheap_->evict_all();
+    all.expect_equal(random);
+    ASSERT_FALSE(HasFailure()) << "round " << round;
+    EXPECT_GT(farheap_->statistics().fetched_pages, fetched) << "round " << round;
+  }
+  EXPECT_GT(farheap_->statistics().evicted_pages, 1'000u);
 }
 
 INSTANTIATE_TEST_SUITE_P(every, far_tiers, testing::ValuesIn(test::far_tier_kinds()),
