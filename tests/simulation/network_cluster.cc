@@ -1,6 +1,7 @@
 #include "network_cluster.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <utility>
 
@@ -18,6 +19,9 @@ constexpr const char* secret = "a token for the simulation";
 
 // How long the scheduler keeps a thread from running, with room to spare.
 constexpr std::uint64_t freezing_slices = 8'000;
+
+// A partition may last until every server has noticed it.
+constexpr std::uint64_t longest_partition_timeouts = 8;
 
 // A long way with room for little would make everybody late.
 network_options draw_network(random_source& random, const cluster_options& chosen) {
@@ -71,12 +75,14 @@ network_cluster::~network_cluster() {
 
 void network_cluster::make_servers(std::uint64_t capacity_slots) {
   for (std::size_t i = 0; i < server_count(); ++i) {
+    const std::uint64_t grace_ns = random_.one_of<std::uint64_t>({2, 16, 1000}) * timeout_ns_ + freezing_ns_;
+    least_grace_ns_ = std::min(least_grace_ns_, grace_ns);
     servers_[i] = std::make_unique<network_server>(
         threads_, random_, time_, network_,
         network_server_options{.name = "server " + std::to_string(i),
                                .number = i,
                                .memory_blocks = capacity_slots / wire::block_slots + random_.between(0, 8),
-                               .grace_ns = random_.one_of<std::uint64_t>({2, 1000}) * timeout_ns_ + freezing_ns_,
+                               .grace_ns = grace_ns,
                                .lease_ns = random_.one_of<std::uint64_t>({0, 10'000}) * timeout_ns_ + freezing_ns_,
                                .patience_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
                                .silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
@@ -115,11 +121,12 @@ void network_cluster::stop() {
 }
 
 void network_cluster::make_trouble(std::size_t server) {
-  const scheduler::uninterrupted body;
   network_server& victim = *servers_[server];
-  road& way = network_.road_to(server);
-  const std::uint64_t drawn = random_.below(10);
+  const std::uint64_t drawn = random_.below(11);
   note_trouble(drawn, victim.name());
+  if (drawn == 10) return partition();
+  const scheduler::uninterrupted body;
+  road& way = network_.road_to(server);
   switch (drawn) {
     case 0: way.resets_per_mille = random_.one_of<std::uint64_t>({5, 50, 300}); return;
     case 1: way.damages_per_mille = random_.one_of<std::uint64_t>({5, 50, 300}); return;
@@ -136,6 +143,21 @@ void network_cluster::make_trouble(std::size_t server) {
   victim.crash();
   if (random_.chance(300)) network_.forget_all(server);  // the machine, not only the process
   if (random_.chance(400)) victim.start();
+}
+
+// The client's own network is away: every road is cut at once, for at most half the time that any server keeps what
+// a client that is away has stored there. Nothing may be lost by it, whatever is wrong with the one server besides.
+void network_cluster::partition() {
+  ++partitions_;
+  std::array<bool, most_servers> were_cut{};
+  {
+    const scheduler::uninterrupted body;
+    for (std::size_t i = 0; i < server_count(); ++i) were_cut[i] = std::exchange(network_.road_to(i).is_cut, true);
+  }
+  threads_.sleep(1 + random_.below(std::min(least_grace_ns_ / 2, longest_partition_timeouts * timeout_ns_)));
+  const scheduler::uninterrupted body;
+  for (std::size_t i = 0; i < server_count(); ++i) network_.road_to(i).is_cut = were_cut[i];
+  end_troubles();
 }
 
 void network_cluster::after_trouble(std::size_t server) {
@@ -201,7 +223,8 @@ std::vector<cluster::count> network_cluster::counted() const {
     damaged += server->counters().damaged_requests.value();
     fenced += server->counters().endings[static_cast<std::size_t>(server::close_reason::fenced)].value();
   }
-  all.insert(all.end(), {{"connections", seen.connections},
+  all.insert(all.end(), {{"partitions", partitions_},
+                         {"connections", seen.connections},
                          {"resets", seen.resets},
                          {"refusals", seen.refused_connections},
                          {"damaged segments", seen.damaged_segments},

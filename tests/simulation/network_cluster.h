@@ -34,6 +34,7 @@ class network_cluster final : public cluster {
     return servers_[server]->bytes(slot);
   }
 
+  void partition();
   void make_servers(std::uint64_t capacity_slots);
   [[nodiscard]] std::unique_ptr<backend::backend> make_client(std::size_t server, std::uint64_t capacity_slots);
   [[nodiscard]] std::span<const std::unique_ptr<network_server>> servers() const {
@@ -46,6 +47,8 @@ class network_cluster final : public cluster {
   std::uint64_t all_over_at_ns_ = 0;  // by then, whatever was under way in the last trouble has ended
   std::uint64_t timeout_ns_ = 0;
   std::uint64_t streams_ = 0;
+  std::uint64_t partitions_ = 0;
+  std::uint64_t least_grace_ns_ = ~std::uint64_t{0};  // of the servers
   network network_;
   std::array<std::unique_ptr<network_server>, most_servers> servers_;
 };

@@ -1,0 +1,308 @@
+// What runs in a memory server beside the data (server/offload.h), with arguments that a client may have made up: they
+// are refused as a whole or understood the same way everywhere, no byte is touched outside the session's blocks and the
+// result's room, and the answers are those of a plain loop over the numbers.
+#include <array>
+#include <cmath>
+#include <memory>
+#include <new>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "base/number_types.h"
+#include "fuzz/fuzz_target.h"
+#include "server/offload.h"
+#include "server/store.h"
+#include "wire/reduction.h"
+
+namespace far::fuzz {
+
+namespace {
+
+using detail::bits_of;
+using detail::key_of;
+using detail::number_of;
+
+// Heap blocks, so that the address sanitizer sees what is read beside them.
+class heap_blocks final : public server::block_source {
+ public:
+  std::byte* take(std::uint64_t /*number*/) override {
+    return new (std::align_val_t{page_bytes}) std::byte[server::block_bytes]{};
+  }
+  void give_back(std::uint64_t /*number*/, std::byte* block) override {
+    ::operator delete[](block, std::align_val_t{page_bytes});
+  }
+};
+
+// Numbers of every kind: few and many different ones, fractions, infinities, NaN, zeros.
+void fill(std::uint64_t slot, std::byte* page) {
+  std::uint64_t state = slot + 1;
+  for (std::size_t at = 0; at < page_bytes; at += sizeof state) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    std::uint64_t bits = state ^ state >> 29;
+    switch (slot % 6) {
+      case 0: break;
+      case 1: bits &= 0x0303030303030303u; break;
+      case 2: bits = bits_of(static_cast<double>(bits >> 56) - 100.5); break;
+      case 3: bits = std::uint64_t{bits_of(static_cast<float>(bits & 0xff))} * 0x100000001u; break;
+      case 4: bits |= 0x7fe000007f800000u; break;
+      default: bits = bits % 5 == 0 ? bits >> 40 : 0; break;
+    }
+    std::memcpy(page + at, &bits, sizeof bits);
+  }
+}
+
+// A session that holds blocks 0, 1 and 3.
+struct lent_data {
+  std::unique_ptr<server::store> from;
+  server::attachment client;
+
+  static lent_data make() {
+    auto created =
+        server::store::create({.memory_bytes = 8 * server::block_bytes, .quota_bytes = {}, .make_source = [] {
+                                 return std::make_unique<heap_blocks>();
+                               }});
+    FUZZ_EXPECT(created.ok());
+    std::unique_ptr<server::store> from = std::move(created).value();
+    auto opened = from->open("offload", 0);
+    FUZZ_EXPECT(opened.ok());
+    server::attachment client = std::move(opened).value();
+    FUZZ_EXPECT(client.to->allocate({0, 2}) == wire::status::ok);
+    FUZZ_EXPECT(client.to->allocate({3, 1}) == wire::status::ok);
+    for (std::uint64_t slot = 0; slot < 4 * wire::block_slots; ++slot) {
+      std::byte* const page = client.to->address_of(slot);
+      if (page != nullptr) fill(slot, page);
+    }
+    return {std::move(from), std::move(client)};
+  }
+};
+
+const server::session& data() {
+  static const lent_data lent = lent_data::make();
+  return *lent.client.to;
+}
+
+template <typename T>
+bool counts(const reduction& how, T number) {
+  return number >= number_of<T>(how.lowest) && number <= number_of<T>(how.highest);
+}
+
+bool is_same(double found, double expected) {
+  return found == expected || (std::isnan(found) && std::isnan(expected));
+}
+
+// Sums of fractions depend on the order, which page_reduction.h states.
+template <typename T>
+void expect_summary(const reduction& how, const std::vector<T>& all, const std::byte* answer) {
+  reduced_numbers found;
+  std::memcpy(&found, answer, sizeof found);
+  std::array<double, 8> sums{};
+  unsigned __int128 sum = 0;
+  std::uint64_t count = 0;
+  T least{};
+  T greatest{};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!counts(how, all[i])) continue;
+    if constexpr (std::is_floating_point_v<T>) {
+      sums[i % 8] += static_cast<double>(all[i]);
+    } else {
+      sum += static_cast<unsigned __int128>(static_cast<__int128>(all[i]));
+    }
+    least = count == 0 ? all[i] : std::min(least, all[i]);
+    greatest = count == 0 ? all[i] : std::max(greatest, all[i]);
+    ++count;
+  }
+  FUZZ_EXPECT(found.count == count);
+  if constexpr (std::is_floating_point_v<T>) {
+    double total = 0;
+    for (const double one : sums) total += one;
+    FUZZ_EXPECT(is_same(number_of<double>(found.sum), total));
+  } else {
+    FUZZ_EXPECT(found.sum == static_cast<std::uint64_t>(sum));
+    FUZZ_EXPECT(found.upper_sum == static_cast<std::uint64_t>(sum >> 64));
+  }
+  if (count == 0) return;
+  FUZZ_EXPECT(number_of<T>(found.least) == least && number_of<T>(found.greatest) == greatest);
+}
+
+template <typename T>
+void put(byte_string& to, std::size_t at, T value) {
+  FUZZ_EXPECT(at + sizeof value <= to.size());
+  std::memcpy(to.data() + at, &value, sizeof value);
+}
+
+template <typename T>
+void put_list(byte_string& to, std::uint64_t count, const std::vector<T>& listed) {
+  put(to, 0, count);
+  if (count * sizeof(T) > detail::listed_bytes) return;
+  for (std::size_t i = 0; i < listed.size(); ++i) put(to, sizeof count + i * sizeof(T), listed[i]);
+}
+
+template <typename T>
+byte_string expected_counts(const reduction& how, const std::vector<T>& all) {
+  byte_string expected(found_bytes(how));
+  std::vector<std::uint16_t> buckets(expected.size() / sizeof(std::uint16_t));
+  for (const T number : all) {
+    if (counts(how, number)) ++buckets.at((key_of(number) - key_of(number_of<T>(how.lowest))) >> how.shift);
+  }
+  std::memcpy(expected.data(), buckets.data(), expected.size());
+  return expected;
+}
+
+// Of every kind but the summary.
+template <typename T>
+byte_string expected_answer(const reduction& how, const std::vector<T>& all) {
+  if (how.kind == reduction_kind::counts) return expected_counts(how, all);
+  byte_string expected(found_bytes(how));
+  std::vector<T> within;
+  std::set<std::uint64_t> keys;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!counts(how, all[i])) continue;
+    within.push_back(all[i]);
+    keys.insert(key_of(all[i]));
+    if (how.kind == reduction_kind::marks) expected.at(i / 8) |= static_cast<std::byte>(1u << i % 8);
+  }
+  if (how.kind == reduction_kind::values) put_list(expected, within.size(), within);
+  if (how.kind == reduction_kind::distinct) {
+    std::vector<T> different;
+    for (const std::uint64_t key : keys) different.push_back(detail::number_with_key<T>(key));
+    put_list(expected, std::min(keys.size(), detail::listed_bytes / sizeof(T) + 1), different);
+  }
+  return expected;
+}
+
+void expect_answer(const reduction& how, std::span<const std::byte> numbers, const std::byte* answer) {
+  with_number_type(how.type, [&](auto number) {
+    using T = decltype(number);
+    std::vector<T> all(numbers.size() / sizeof(T));
+    std::memcpy(all.data(), numbers.data(), all.size() * sizeof(T));
+    if (how.kind == reduction_kind::summary) return expect_summary(how, all, answer);
+    const byte_string expected = expected_answer(how, all);
+    FUZZ_EXPECT(std::equal(expected.begin(), expected.end(), answer));
+  });
+}
+
+void expect_answers(std::span<const std::byte> arguments, std::span<const std::byte> result) {
+  const std::optional<wire::reduction_request> asked = wire::decode_reduction(arguments);
+  FUZZ_EXPECT(asked && result.size() == asked->ranges.count * answer_bytes(asked->how));
+  const std::byte* at = result.data();
+  for (const wire::range& one : asked->ranges.all()) {
+    const std::byte* const page = data().address_of(one.slot);
+    expect_answer(asked->how, {page + one.offset_bytes, one.length_bytes}, at);
+    std::uint64_t check = 0;
+    std::memcpy(&check, at + found_bytes(asked->how), sizeof check);
+    FUZZ_EXPECT(check == hash_of_pieces(asked->hash, page));
+    at += answer_bytes(asked->how);
+  }
+}
+
+// The bytes of the ranges; false: some are not allocated.
+bool collect(std::span<const wire::range> ranges, byte_string& into) {
+  for (const wire::range& one : ranges) {
+    for (std::uint64_t done = 0; done < one.length_bytes;) {
+      const std::uint64_t at = one.offset_bytes + done;
+      const std::byte* const page = data().address_of(one.slot + at / page_bytes);
+      if (page == nullptr) return false;
+      const std::uint64_t step = std::min(one.length_bytes - done, page_bytes - at % page_bytes);
+      into.insert(into.end(), page + at % page_bytes, page + at % page_bytes + step);
+      done += step;
+    }
+  }
+  return true;
+}
+
+void call(const server::offload& tested, std::span<const std::byte> given) {
+  const tight_copy arguments(given);
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(wire::maximum_payload_bytes);
+  const std::span<std::byte> result(room.get(), wire::maximum_payload_bytes);
+  wire::batch ranges;
+  const bool is_accepted = tested.ranges_of(arguments.all(), &ranges);
+  const server::offload::outcome found = tested.run(data(), arguments.all(), result);
+  FUZZ_EXPECT(is_accepted == (found.result != wire::status::call_failed));
+  if (!is_accepted) return;
+  FUZZ_EXPECT(ranges.count > 0 && ranges.count <= wire::maximum_batch);
+  byte_string bytes;
+  const bool is_allocated = collect(ranges.all(), bytes);
+  FUZZ_EXPECT(found.result == (is_allocated ? wire::status::ok : wire::status::not_allocated));
+  if (!is_allocated) return;
+  FUZZ_EXPECT(found.result_bytes <= result.size() && found.touched_bytes >= bytes.size());
+  if (tested.name() == wire::reduction_name) return expect_answers(arguments.all(), result.first(found.result_bytes));
+  std::uint64_t checksum = 0;
+  FUZZ_EXPECT(found.result_bytes == sizeof checksum);
+  std::memcpy(&checksum, result.data(), sizeof checksum);
+  FUZZ_EXPECT(checksum == wire::checksum(bytes));
+}
+
+// A question that mostly makes sense: the fields come from the input, its ranges lie near what is allocated.
+byte_string question(choices& input) {
+  reduction how;
+  how.type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 10);
+  how.kind = static_cast<reduction_kind>(input.number<std::uint8_t>() % 5);
+  how.shift = how.kind == reduction_kind::counts ? input.number<std::uint8_t>() % 65 : std::uint8_t{0};
+  how.lowest = input.number<std::uint64_t>();
+  how.highest = input.number<std::uint64_t>();
+  const page_hasher hash{input.number<std::uint8_t>()};
+  const std::size_t unit = number_bytes(how.type);
+  std::vector<wire::range> ranges(1 + input.number<std::uint8_t>() % wire::maximum_batch);
+  for (wire::range& one : ranges) {
+    one.slot = input.number<std::uint16_t>() % (5 * wire::block_slots);
+    one.offset_bytes = static_cast<std::uint32_t>(input.number<std::uint16_t>() % page_bytes / unit * unit);
+    const std::uint64_t most = (page_bytes - one.offset_bytes) / unit;
+    one.length_bytes = static_cast<std::uint32_t>((1 + input.number<std::uint16_t>() % most) * unit);
+  }
+  byte_string payload(wire::call_header_bytes + wire::reduction_bytes + 8 + ranges.size() * wire::range_bytes);
+  payload.resize(wire::encode_reduction({how, &hash}, ranges, payload));
+  payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
+  return payload;
+}
+
+}  // namespace
+
+std::vector<byte_string> seeds() {
+  std::vector<byte_string> all;
+  const auto add = [&](detail::number_type type, reduction_kind kind, std::uint8_t shift, std::uint64_t lowest,
+                       std::uint64_t highest) {
+    for (std::uint16_t slot = 0; slot < 6; ++slot) {
+      recipe made;
+      made.number(std::uint8_t{0}).number(static_cast<std::uint8_t>(type)).number(static_cast<std::uint8_t>(kind));
+      if (kind == reduction_kind::counts) made.number(shift);
+      made.number(lowest).number(highest).number(std::uint8_t{7}).number(std::uint8_t{1});
+      made.number(slot).number(std::uint16_t{0}).number(std::uint16_t{511});
+      made.number(static_cast<std::uint16_t>(1535 + slot)).number(std::uint16_t{24}).number(std::uint16_t{100});
+      all.push_back(made.bytes());
+    }
+  };
+  using detail::number_type;
+  for (unsigned kind = 0; kind < 5; ++kind) {
+    const auto what = static_cast<reduction_kind>(kind);
+    add(number_type::int8, what, 0, bits_of(std::int8_t{-3}), bits_of(std::int8_t{100}));
+    add(number_type::int64, what, 56, bits_of(std::int64_t{-1} << 62), bits_of(std::int64_t{1} << 62));
+    add(number_type::uint16, what, 8, 0, 0xffff);
+    add(number_type::float32, what, 24, bits_of(-1e30f), bits_of(200.0f));
+    add(number_type::float64, what, 56, bits_of(-60.5), bits_of(INFINITY));
+  }
+  // As it comes from a client: a checksum over the end of a block, and a reduction that is cut short.
+  const std::array<wire::range, 2> ranges{{{511, 4000, 5000}, {1, 2, 3}}};
+  byte_string payload(8 + ranges.size() * wire::range_bytes);
+  payload.resize(wire::encode_read(ranges, payload));
+  all.push_back(recipe().number(std::uint8_t{1}).append(payload).bytes());
+  all.push_back(recipe().number(std::uint8_t{2}).append(byte_string(wire::reduction_bytes)).append(payload).bytes());
+  return all;
+}
+
+}  // namespace far::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+  far::fuzz::choices input({reinterpret_cast<const std::byte*>(data), bytes});
+  const std::uint8_t chosen = input.number<std::uint8_t>();
+  if (chosen % 3 == 0) {
+    const far::server::offload* const reduce = far::server::find_offload(far::wire::reduction_name);
+    FUZZ_EXPECT(reduce != nullptr);
+    far::fuzz::call(*reduce, far::fuzz::question(input));
+    return 0;
+  }
+  const auto all = far::server::built_in_offloads();
+  far::fuzz::call(*all[(chosen % 3 - 1u) % all.size()], input.take(bytes));
+  return 0;
+}
