@@ -1,6 +1,7 @@
 // Three servers under a replicated far tier with two copies, or four under one with parity, and their weather:
 // something is wrong with one of them at a time, and with the next only when every copy is whole again and whatever
-// began before that has ended. So no byte may ever be lost. With one copy nothing goes wrong that loses bytes: a server
+// began before that has ended; besides, the client may be cut off from all of them (network_cluster.h). So no byte may
+// ever be lost. With one copy nothing goes wrong that loses bytes: a server
 // ends only when it has said so before, and holds nothing any more.
 //
 // The kind of servers is left to derived classes: the layer of copies over clients that misbehave by themselves

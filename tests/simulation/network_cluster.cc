@@ -43,7 +43,7 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   if (random.chance(500)) tokens_ = std::string("analysis ") + secret;
   std::replace(tokens_.begin() + (tokens_.empty() ? 0 : 9), tokens_.end(), ' ', '-');
   // Everything under way at once passes within it. And a frozen thread is not late: a server that is well is never
-  // taken for one that is not, so one at a time is in trouble.
+  // taken for one that is not, so one at a time is in trouble, or all are, when the client is cut off.
   const std::uint64_t windows = 2 + 2 * busy_bytes / network_.options().window_bytes;
   const std::uint64_t slices = random.one_of<std::uint64_t>({2000, 6000}) + chosen.code_slices;
   timeout_ns_ = 2 * windows * chosen.maximum_delay_ns + slices * chosen.slice_ns + freezing_ns_;
