@@ -205,6 +205,8 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
     } else if (wanted.links) {
       command.emplace_back("-fuse-ld=lld");
       command.emplace_back("-Wl,--load-pass-plugin=" + plugin);
+      // The linker reads options before it loads passes, and would not know ours.
+      if (!wanted.options.empty()) command.emplace_back("-Wl,-mllvm,-load=" + plugin);
       for (const std::string& option : wanted.options) command.emplace_back("-Wl,-mllvm," + option);
     }
   }

@@ -165,6 +165,18 @@ class Wrapper(Directory):
                 for call in calls:
                     self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}>")
 
+    def test_options_reach_the_passes_in_the_linker(self):
+        for option, kinds in {"-flto=thin": {"stream", "guard"}, "-flto": {"guard"}}.items():
+            with self.subTest(option):
+                program = self.directory / "linked"
+                report = self.directory / f"report{option}"
+                source = SOURCES / "reader.c"
+                compiled(CLANG, "-O2", option, f"--farheap-report={report}", source, "-o", program)
+                done = [json.loads(line) for line in report.read_text().splitlines()]
+                self.assertEqual({one["kind"] for one in done if one["done"]}, kinds)
+                compiled(CLANG, "-O2", option, "--farheap-no-guards", source, "-o", program)
+                self.assertNotRegex(compiled("objdump", "-d", program), "(call|jmp) .*<__farheap_guard>")
+
     def test_what_is_wrong_is_said_in_one_line(self):
         part = self.source("empty.c", "int nothing;\n")
         object_file = self.directory / "empty.o"
