@@ -155,6 +155,7 @@ void mender::end_walk(std::uint64_t now_ns) {
   // A member may have failed after its groups were looked at.
   const auto is_away = [](const member* one) { return !one->is_gone() && !one->serves() && one->extents.load() > 0; };
   has_met_unprotected_ |= std::ranges::any_of(shared_.members.view(), is_away);
+  note_losses();
   // Where groups are filled and emptied all the time, there may be work in each walk.
   if (!has_met_unprotected_) tell_of_mended_pages();
   if (has_found_work_) return start_walk(false);
@@ -182,10 +183,22 @@ bool mender::is_protected(std::uint64_t number) const {
   return true;
 }
 
+void mender::note_losses() {
+  member_mask lost = 0;
+  for (std::size_t i = 0; i < shared_.members.member_count(); ++i) {
+    if (shared_.members.at(i).state() == member_state::lost) lost |= member_mask{1} << i;
+  }
+  has_lost_ |= (lost & ~lost_) != 0;
+  lost_ = lost;
+}
+
+// None are mended where the program has freed all that a lost member held. Whoever has read that it is lost waits for
+// the good news all the same.
 void mender::tell_of_mended_pages() {
   const std::uint64_t mended = mended_rows_.load() - told_rows_;
   told_rows_ += mended;
-  if (mended == 0) return;
+  if (mended == 0 && !has_lost_) return;
+  has_lost_ = false;
   log_line(log_level::info, "far tier: %llu pages were written again; all are protected by parity",
            static_cast<unsigned long long>(mended));
 }

@@ -91,6 +91,7 @@ class mender final : public queue_holder, private member_care::host {
   void walk(std::uint64_t now_ns);
   void end_walk(std::uint64_t now_ns);
   [[nodiscard]] bool is_protected(std::uint64_t number) const;
+  void note_losses();
   void tell_of_mended_pages();
   [[nodiscard]] bool look_at(std::uint64_t number);
   [[nodiscard]] bool free_left(std::uint64_t number);
@@ -127,6 +128,8 @@ class mender final : public queue_holder, private member_care::host {
   std::uint64_t walk_again_ns_ = 0;
   std::uint64_t spreadings_before_ = 0;
   std::uint64_t told_rows_ = 0;  // of the mended ones: that the log has told of
+  member_mask lost_ = 0;         // when the last walk ended
+  bool has_lost_ = false;        // a member, and the log has not told yet that all is well
   std::atomic<bool> is_idle_{true};
   std::atomic<std::uint64_t> mended_rows_{0};
   std::atomic<std::uint64_t> decoded_rows_{0};

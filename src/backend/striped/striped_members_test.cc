@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,23 @@ TEST_F(striped, an_empty_group_that_lacks_a_place_is_given_up) {
   tend_until_whole();
   take_down(2);
   expect_all();
+}
+
+// Whoever has read that a server is lost is told when all is well, also if nothing had to be written again.
+TEST_F(striped, the_end_of_a_loss_is_told_even_if_its_pages_were_freed) {
+  open(4, {2, 1});
+  const slot_id first = write_new(64);
+  members_[1]->error_code = ETIMEDOUT;
+  for (slot_id slot = first; slot < first + 64; ++slot) free(slot);
+  testing::internal::CaptureStderr();
+  tend(10'000 * ms);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("considered lost"), std::string::npos) << said;
+  EXPECT_NE(said.find("0 pages were written again; all are protected by parity"), std::string::npos) << said;
+  testing::internal::CaptureStderr();
+  static_cast<void>(write_new(64));
+  tend(10'000 * ms);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "it is told once";
 }
 
 TEST_F(striped, pages_of_rows_that_are_lacking_are_counted_until_they_are_made_again) {
