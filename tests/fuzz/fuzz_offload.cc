@@ -239,7 +239,7 @@ byte_string question(choices& input) {
   reduction how;
   how.type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 10);
   how.kind = static_cast<reduction_kind>(input.number<std::uint8_t>() % 5);
-  how.shift = how.kind == reduction_kind::counts ? input.number<std::uint8_t>() % 65 : std::uint8_t{0};
+  how.shift = static_cast<std::uint8_t>(how.kind == reduction_kind::counts ? input.number<std::uint8_t>() % 65 : 0);
   how.lowest = input.number<std::uint64_t>();
   how.highest = input.number<std::uint64_t>();
   const page_hasher hash{input.number<std::uint8_t>()};
