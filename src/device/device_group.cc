@@ -19,7 +19,7 @@ using wire::device_outcome;
 constexpr std::uint64_t mending_pause_ns = 1'000'000'000;
 constexpr std::uint64_t mending_reach_ns = 500'000'000;
 constexpr std::uint64_t farewell_ns = 1'000'000'000;
-constexpr auto keeper_pause = std::chrono::seconds(5);
+constexpr auto keeper_pause = std::chrono::seconds(1);
 // A server looks after its calls that often; a call that it ends late is not given up before.
 constexpr std::uint64_t slack_ns = 3'000'000'000;
 // Each copy has a session to itself.
@@ -76,13 +76,19 @@ device_group::device_group(device_tier tier, std::string_view plugin, const devi
   std::array<std::byte, sizeof(std::uint32_t)> drawn;
   wire::fill_random(drawn);
   const std::size_t first = wire::load<std::uint32_t>(drawn.data()) % tier_.servers.size();
-  for (std::size_t i = 0; i < tier_.servers.size() && copies_.size() < tier_.copies; ++i) {
-    const std::size_t server = (first + i) % tier_.servers.size();
-    std::unique_ptr<device_link> link = construct_on(server, usual());
-    if (link) copies_.push_back({std::move(link), server});
+  // Those that answer at once come first. Servers that are away are waited for only if all are.
+  for (const device_link::patience& how : {little(), usual()}) {
+    for (std::size_t i = 0; i < tier_.servers.size() && copies_.size() < tier_.copies; ++i) {
+      const std::size_t server = (first + i) % tier_.servers.size();
+      std::unique_ptr<device_link> link = construct_on(server, how);
+      if (link) copies_.push_back({.link = std::move(link), .server = server});
+    }
+    const bool is_hopeless =
+        std::ranges::none_of(failures_, [](const device_error& one) { return one.why() == reason::unreachable; });
+    if (!copies_.empty() || is_hopeless) break;
   }
   if (copies_.empty()) throw failures_.back();
-  if (tier_.has_servers) keeper_ = std::thread([this] { keep_alive(); });
+  if (tier_.has_servers) keeper_ = std::thread([this] { keep(); });
 }
 
 // The end of a session ends its devices, so those that cannot be told are gone with it.
@@ -100,13 +106,30 @@ device_group::~device_group() {
 }
 
 // A call may take long, and holds the lock; but then its servers hear of us anyway.
-void device_group::keep_alive() {
+void device_group::keep() {
   std::unique_lock ending(ending_lock_);
   while (!ending_.wait_for(ending, keeper_pause, [this] { return ends_; })) {
     const std::unique_lock guard(lock_, std::try_to_lock);
-    if (!guard.owns_lock()) continue;
-    for (const copy& one : copies_) one.link->keep_alive();
+    if (guard.owns_lock()) look_after_copies();
   }
+}
+
+// The last copy is never given up here: its owner is to hear of it.
+void device_group::look_after_copies() {
+  for (std::size_t i = 0; i < copies_.size();) {
+    const device_link::health found = copies_[i].link->keep_alive();
+    std::uint64_t& since_ns = copies_[i].silent_since_ns;
+    if (found == device_link::health::alive) since_ns = 0;
+    if (found == device_link::health::silent && since_ns == 0) since_ns = now();
+    const bool is_lost = found == device_link::health::forgotten ||
+                         (found == device_link::health::silent && now() - since_ns > tier_.patience_ns);
+    if (is_lost && copies_.size() > 1) {
+      drop(i);
+    } else {
+      ++i;
+    }
+  }
+  mend();
 }
 
 std::size_t device_group::copies() const {
@@ -249,7 +272,7 @@ void device_group::mend() {
   failures_.clear();
   for (std::size_t server = 0; server < tier_.servers.size() && copies_.size() < tier_.copies; ++server) {
     std::unique_ptr<device_link> link = construct_on(server, little());
-    if (link && copy_contents(*copies_.front().link, *link)) copies_.push_back({std::move(link), server});
+    if (link && copy_contents(*copies_.front().link, *link)) copies_.push_back({.link = std::move(link), .server = server});
   }
   mend_at_ns_ = now() + mending_pause_ns;
 }

@@ -51,6 +51,7 @@ class device_group {
   struct copy {
     std::unique_ptr<device_link> link;
     std::size_t server = 0;
+    std::uint64_t silent_since_ns = 0;  // as the keeper has found it; 0: it is not
   };
   // What a copy has made of a call.
   struct told {
@@ -81,7 +82,9 @@ class device_group {
   // Makes new copies, where there are too few and the last try was not a moment ago.
   void mend();
   [[nodiscard]] bool copy_contents(device_link& from, device_link& into);
-  void keep_alive();
+  // The keeper: shows servers that we live, and notices copies that are lost while nobody calls them.
+  void keep();
+  void look_after_copies();
 
   const device_tier tier_;
   const std::string plugin_;

@@ -20,9 +20,9 @@ namespace {
 constexpr std::uint64_t ms = 1'000'000;
 constexpr std::uint64_t first_pause_ns = 5 * ms;
 constexpr std::uint64_t longest_pause_ns = 500 * ms;
-// Well below the silence that servers permit, and the grace in which they keep a session.
-constexpr std::uint64_t ping_after_ns = 10'000 * ms;
-constexpr std::uint64_t ping_patience_ns = 1'000 * ms;
+// Well below the silence that servers permit, and often enough to notice soon that a copy is lost.
+constexpr std::uint64_t ping_after_ns = 1'000 * ms;
+constexpr std::uint64_t ping_patience_ns = 500 * ms;
 
 std::uint64_t now() {
   return platform::monotonic_clock().now_ns();
@@ -73,12 +73,14 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
   wire::encode(asked, std::span(payload).subspan<wire::call_header_bytes, wire::device_request_bytes>());
   std::ranges::copy(asked.bytes, payload.begin() + wire::call_header_bytes + wire::device_request_bytes);
   std::uint64_t pause_ns = first_pause_ns;
-  bool was_reached = false;
+  std::uint64_t reached_at_ns = began_ns;
   for (;;) {
     wire::header said;
     outcome got = connect(now() + how.reach_ns);
-    was_reached = was_reached || got == outcome::done;
-    if (got == outcome::done) got = exchange(wire::opcode::call, payload, now() + how.answer_ns, &said);
+    if (got == outcome::done) {
+      got = exchange(wire::opcode::call, payload, now() + how.answer_ns, &said);
+      reached_at_ns = now();
+    }
     if (got == outcome::forgotten) return link_answer::failed(kind::forgotten, why_);
     if (got == outcome::refused) return link_answer::failed(kind::impossible, why_);
     if (got == outcome::done && said.result == wire::status::ok) return {kind::answered, payload_, ""};
@@ -89,7 +91,7 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
       return link_answer::failed(kind::impossible, peer_ + " does not understand the call");
     }
     const bool is_over = now() - began_ns + pause_ns >= how.reach_ns + how.answer_ns;
-    const bool is_away = !was_reached && now() - began_ns + pause_ns >= how.reach_ns;
+    const bool is_away = now() - reached_at_ns + pause_ns >= how.reach_ns;
     if (!how.again || is_over || is_away) return link_answer::failed(kind::unreachable, why_);
     sleep(pause_ns);
     pause_ns = std::min(2 * pause_ns, longest_pause_ns);
@@ -97,11 +99,14 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
 }
 
 // A connection that has broken is opened anew, too: otherwise the server would forget a client that only waits.
-void server_link::keep_alive() {
-  if (now() - heard_at_ns_ < ping_after_ns) return;
+server_link::health server_link::keep_alive() {
+  if (now() - heard_at_ns_ < ping_after_ns) return health::alive;
   const std::uint64_t until_ns = now() + ping_patience_ns;
   wire::header said;
-  if (connect(until_ns) == outcome::done) static_cast<void>(exchange(wire::opcode::ping, {}, until_ns, &said));
+  outcome got = connect(until_ns);
+  if (got == outcome::done) got = exchange(wire::opcode::ping, {}, until_ns, &said);
+  if (got == outcome::forgotten) return health::forgotten;
+  return got == outcome::done ? health::alive : health::silent;
 }
 
 server_link::outcome server_link::broken(const std::string& why) {

@@ -29,7 +29,7 @@ class server_link final : public device_link {
   server_link& operator=(const server_link&) = delete;
 
   [[nodiscard]] link_answer ask(const wire::device_request& asked, const patience& how) override;
-  void keep_alive() override;
+  [[nodiscard]] health keep_alive() override;
   [[nodiscard]] wire::server_id identity() const override { return handshake_.identity(); }
   [[nodiscard]] const std::string& peer() const override { return peer_; }
 

@@ -1,4 +1,4 @@
-// A memory server of a test, in a process of its own that ends with the test, however that ends.
+// A memory server of a test, in a process of its own that ends with the thread that has started it, however that ends.
 #pragma once
 
 #include <sys/types.h>

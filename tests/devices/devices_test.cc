@@ -223,7 +223,7 @@ TEST_F(Devices, EndWithTheirServer) {
 }
 
 TEST_F(Devices, DoNotKeepAServerFromEnding) {
-  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = 5s});
+  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = 2s});
   std::thread hanging([&] {
     const reason why = reason_of([&] { made.compute(hang); });
     EXPECT_TRUE(why == reason::unreachable || why == reason::lost || why == reason::timed_out) << static_cast<int>(why);
