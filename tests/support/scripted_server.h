@@ -35,7 +35,7 @@ class scripted_server {
   std::uint16_t version = wire::newest_version;
   std::string refusal;  // of every hello
   wire::server_id identity{};
-  bool lies_about_session = false;  // says that it is gone, without a proof
+  bool lies_about_session = false;         // says that it is gone, without a proof
   std::size_t turn_away_at = never_there;  // at this address it is another server, which knows no sessions
   bool answers_hello = true;
   bool answers_requests = true;
@@ -180,7 +180,7 @@ class scripted_stream final : public byte_stream {
     bool stuck = false;  // sends and receives nothing, and does not break
     std::size_t addresses = 1;
     std::size_t reachable_address = scripted_server::never_there;  // though the others are unreachable
-    std::vector<std::size_t> used_addresses;  // of each connect()
+    std::vector<std::size_t> used_addresses;                       // of each connect()
     // The events so far.
     std::uint64_t sent = 0;
     std::uint64_t received = 0;

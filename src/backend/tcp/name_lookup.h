@@ -1,9 +1,9 @@
 // A name that is looked up while the program runs: in the hosts file, and by DNS.
 //
-// The C library's own lookup blocks, and uses tables that it keeps in the program's heap. Those are cold, so they are on
-// the far tier, perhaps on the very server that is looked for. c-ares does neither: all that it allocates is ours when a
-// thread of the runtime calls it, and it waits for no answer. It knows no other sources of /etc/nsswitch.conf than these
-// two.
+// The C library's own lookup blocks, and uses tables that it keeps in the program's heap. Those are cold, so they are
+// on the far tier, perhaps on the very server that is looked for. c-ares does neither: all that it allocates is ours
+// when a thread of the runtime calls it, and it waits for no answer. It knows no other sources of /etc/nsswitch.conf
+// than these two.
 #pragma once
 
 #include <memory>

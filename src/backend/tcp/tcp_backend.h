@@ -81,7 +81,7 @@ class tcp_backend final : public store_backend {
   // Of the server's name; both nullptr where it is an address, or in the simulation.
   std::shared_ptr<server_addresses> addresses_;
   std::unique_ptr<name_lookup> lookup_;
-  std::uint64_t lookup_at_ns_ = 0;         // when the name may be looked up again; of the thread that tends
+  std::uint64_t lookup_at_ns_ = 0;       // when the name may be looked up again; of the thread that tends
   bool is_lookup_failure_told_ = false;  // of this outage; as well
 };
 
