@@ -240,8 +240,8 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
 
 request_handler::outcome request_handler::on_device_call(const header& head, std::span<const std::byte> arguments,
                                                          std::uint64_t now_ns) {
-  const device_calls::progress got = devices_.go_on(*session_, arguments, now_ns,
-                                                    replies_.payload_space().first(wire::maximum_payload_bytes));
+  const device_calls::progress got =
+      devices_.go_on(*session_, arguments, now_ns, replies_.payload_space().first(wire::maximum_payload_bytes));
   if (got.retry_at_ns != 0) {
     turn_.retry_at_ns = got.retry_at_ns;
     return outcome::later;

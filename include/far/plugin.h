@@ -81,7 +81,8 @@ class output {
   explicit output(const far_device_output* into) : into_(into) {}
   // Throws std::length_error when there is no room.
   void append(bytes added) {
-    if (into_->append(into_->context, added.data(), added.size()) != 0) throw std::length_error("the result is too long");
+    if (into_->append(into_->context, added.data(), added.size()) != 0)
+      throw std::length_error("the result is too long");
   }
   void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
   template <typename T>
@@ -139,8 +140,12 @@ int guarded(const far_device_output* into, Call call) {
   return FAR_DEVICE_REFUSED;
 }
 
-inline bytes view(const void* data, std::size_t size) { return {static_cast<const std::byte*>(data), size}; }
-inline device& at(void* made) { return *static_cast<device*>(made); }
+inline bytes view(const void* data, std::size_t size) {
+  return {static_cast<const std::byte*>(data), size};
+}
+inline device& at(void* made) {
+  return *static_cast<device*>(made);
+}
 
 template <typename Device>
 void* construct(const char* options, const void* parameters, std::size_t size) {
@@ -163,7 +168,8 @@ inline int write(void* made, std::uint64_t object, const void* data, std::size_t
 inline int erase(void* made, std::uint64_t object) {
   return guarded(nullptr, [&] { at(made).erase(object); });
 }
-inline int compute(void* made, std::uint32_t opcode, const void* data, std::size_t size, const far_device_output* into) {
+inline int compute(void* made, std::uint32_t opcode, const void* data, std::size_t size,
+                   const far_device_output* into) {
   return guarded(into, [&] {
     output result(into);
     at(made).compute(opcode, view(data, size), result);
@@ -181,17 +187,26 @@ inline int load(void* made, const void* data, std::size_t size) {
 
 template <typename Device>
 far_device_functions functions(const char* name, const char* version) {
-  return {FAR_DEVICE_INTERFACE, name, version, construct<Device>, [](void* made) { delete &at(made); }, read, write,
-          erase,                compute, save, load};
+  return {FAR_DEVICE_INTERFACE,
+          name,
+          version,
+          construct<Device>,
+          [](void* made) { delete &at(made); },
+          read,
+          write,
+          erase,
+          compute,
+          save,
+          load};
 }
 
 }  // namespace detail
 }  // namespace far::plugin
 
-#define FAR_DEVICE_PLUGIN(Device, name, version)                                                   \
+#define FAR_DEVICE_PLUGIN(Device, name, version)                                                      \
   extern "C" __attribute__((visibility("default"))) const far_device_functions* far_device_plugin() { \
-    static const far_device_functions all = far::plugin::detail::functions<Device>(name, version); \
-    return &all;                                                                                   \
+    static const far_device_functions all = far::plugin::detail::functions<Device>(name, version);    \
+    return &all;                                                                                      \
   }
 
 #endif /* __cplusplus */

@@ -31,8 +31,8 @@ std::shared_ptr<device_shelf> shelf_of(const session& caller) {
 
 }  // namespace
 
-device_calls::progress device_calls::go_on(session& caller, std::span<const std::byte> arguments,
-                                           std::uint64_t now_ns, std::span<std::byte> into) {
+device_calls::progress device_calls::go_on(session& caller, std::span<const std::byte> arguments, std::uint64_t now_ns,
+                                           std::span<std::byte> into) {
   const std::optional<wire::device_request> asked = wire::decode_device_request(arguments);
   if (!asked) return {.result = wire::status::call_failed};
   std::optional<std::size_t> bytes;
@@ -84,7 +84,8 @@ std::optional<std::size_t> device_calls::construct(session& caller, const wire::
     }
     const device_shelf::addition done = shelf->add(asked.device, *plugin, asked.room_bytes, blocks);
     if (done != device_shelf::addition::added) caller.give_back_room(blocks);
-    if (done == device_shelf::addition::too_many) return put(device_outcome::no_room, "there are too many devices", into);
+    if (done == device_shelf::addition::too_many)
+      return put(device_outcome::no_room, "there are too many devices", into);
     if (done == device_shelf::addition::no_process) {
       return put(device_outcome::no_room, "the server's system gives no process", into);
     }

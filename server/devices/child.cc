@@ -89,10 +89,9 @@ int serve(const result<const far_device_functions*>& plugin, device_parts::plugi
     if (bytes > request.size() || !receive_all(request.first(bytes))) return 1;
     const std::optional<wire::device_request> asked = wire::decode_device_request(request.first(bytes));
     if (!asked) return 1;
-    const bool is_sent =
-        runner != nullptr
-            ? reply(runner->run(*asked))
-            : reply({wire::device_outcome::refused, std::as_bytes(std::span(plugin.error().message))});
+    const bool is_sent = runner != nullptr
+                             ? reply(runner->run(*asked))
+                             : reply({wire::device_outcome::refused, std::as_bytes(std::span(plugin.error().message))});
     if (!is_sent) return 1;
   }
   return 0;

@@ -51,8 +51,7 @@ graveyard::~graveyard() {
 }
 
 result<std::unique_ptr<device_process>> device_process::start(const std::string& program,
-                                                              const device_process_arguments& wanted,
-                                                              graveyard& dead) {
+                                                              const device_process_arguments& wanted, graveyard& dead) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return error{std::string("no socket for a device: ") + std::strerror(errno), errno};

@@ -57,8 +57,8 @@ device_shelf::addition device_shelf::add(std::uint64_t number, const loaded_plug
   if (all_.contains(number)) return addition::there;
   if (all_.size() >= most_devices_of_session || !host_->admit()) return addition::too_many;
   host_->dead().tidy();
-  result<std::unique_ptr<device_process>> process = device_process::start(
-      host_->program(), {plugin.chosen.file, plugin.chosen.options, room_bytes}, host_->dead());
+  result<std::unique_ptr<device_process>> process =
+      device_process::start(host_->program(), {plugin.chosen.file, plugin.chosen.options, room_bytes}, host_->dead());
   if (!process) {
     host_->dismiss();
     log_event(process.error().message, log_level::warning);

@@ -67,9 +67,7 @@ result<device_tier> device_tier::parse(std::string_view text) {
   tier.copies = parsed.value().options.copies;
   tier.patience_ns = parsed.value().options.timeout_ns;
   for (const backend::tcp_endpoint& server : parsed.value().servers) {
-    tier.servers.push_back([server, shown = trust.value()] {
-      return server_link::create(server, shown);
-    });
+    tier.servers.push_back([server, shown = trust.value()] { return server_link::create(server, shown); });
   }
   return tier;
 }

@@ -155,7 +155,9 @@ device_group::told device_group::tell(device_link& link, const wire::device_requ
   told::fate fate = told::fate::answered;
   if (said->outcome == device_outcome::timed_out || said->outcome == device_outcome::crashed) fate = told::fate::died;
   if (said->outcome == device_outcome::lost || said->outcome == device_outcome::no_device) fate = told::fate::gone;
-  return {fate, said->outcome, {said->bytes.begin(), said->bytes.end()},
+  return {fate,
+          said->outcome,
+          {said->bytes.begin(), said->bytes.end()},
           failure_of(said->outcome, link.peer(), said->outcome == device_outcome::ok ? "" : text)};
 }
 
@@ -235,8 +237,8 @@ std::vector<std::byte> device_group::change_all(const wire::device_request& aske
 
 bool device_group::is_used(std::size_t server, const device_link* link) const {
   return std::ranges::any_of(copies_, [&](const copy& one) {
-    const bool is_same = link != nullptr && link->identity() != wire::server_id{} &&
-                         link->identity() == one.link->identity();
+    const bool is_same =
+        link != nullptr && link->identity() != wire::server_id{} && link->identity() == one.link->identity();
     return one.server == server || is_same;
   });
 }
@@ -272,7 +274,8 @@ void device_group::mend() {
   failures_.clear();
   for (std::size_t server = 0; server < tier_.servers.size() && copies_.size() < tier_.copies; ++server) {
     std::unique_ptr<device_link> link = construct_on(server, little());
-    if (link && copy_contents(*copies_.front().link, *link)) copies_.push_back({.link = std::move(link), .server = server});
+    if (link && copy_contents(*copies_.front().link, *link))
+      copies_.push_back({.link = std::move(link), .server = server});
   }
   mend_at_ns_ = now() + mending_pause_ns;
 }

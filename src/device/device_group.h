@@ -67,8 +67,7 @@ class device_group {
     device_error failure;  // unless the outcome is ok
   };
 
-  [[nodiscard]] told tell(device_link& link, const wire::device_request& asked,
-                          const device_link::patience& how) const;
+  [[nodiscard]] told tell(device_link& link, const wire::device_request& asked, const device_link::patience& how) const;
   [[nodiscard]] std::vector<std::byte> ask_one(const wire::device_request& asked);
   [[nodiscard]] std::vector<std::byte> change_all(const wire::device_request& asked);
   // Of a call that the device's owner waits for, and of what is done for a new copy.

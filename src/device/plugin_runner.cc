@@ -57,8 +57,9 @@ result<const far_device_functions*> load_plugin(const std::string& file) {
                         plugin->destruct != nullptr && plugin->read != nullptr && plugin->write != nullptr &&
                         plugin->erase != nullptr && plugin->compute != nullptr;
   if (!is_whole || !wire::is_plugin_name(plugin->name) || !wire::is_plugin_name(plugin->version)) {
-    return error{file + ": a plugin has all functions but save and load, and a name and a version of 1 to 31 letters, "
-                        "digits, '-', '_' and '.'",
+    return error{file +
+                     ": a plugin has all functions but save and load, and a name and a version of 1 to 31 letters, "
+                     "digits, '-', '_' and '.'",
                  ENOEXEC};
   }
   return plugin;
@@ -105,9 +106,7 @@ device_reply plugin_runner::dispatch(const device_request& asked) {
   sink collected{result_, wire::most_device_bytes};
   const far_device_output into{&collected, append_to};
   switch (asked.op) {
-    case device_op::destruct:
-      plugin_.destruct(std::exchange(device_, nullptr));
-      return {device_outcome::ok, {}};
+    case device_op::destruct: plugin_.destruct(std::exchange(device_, nullptr)); return {device_outcome::ok, {}};
     case device_op::read: return ended(plugin_.read(device_, asked.object, &into));
     case device_op::write: return ended(plugin_.write(device_, asked.object, asked.bytes.data(), asked.bytes.size()));
     case device_op::erase: return ended(plugin_.erase(device_, asked.object));

@@ -38,20 +38,15 @@ result<std::unique_ptr<device_link>> server_link::create(const backend::tcp_endp
                                                          const backend::tcp_trust& trust) {
   result<std::vector<backend::socket_address>> addresses = backend::resolve(server);
   if (!addresses) return addresses.error();
-  result<std::unique_ptr<backend::byte_stream>> stream =
-      backend::socket_stream::create(std::move(addresses).value());
+  result<std::unique_ptr<backend::byte_stream>> stream = backend::socket_stream::create(std::move(addresses).value());
   if (!stream) return stream.error();
   std::unique_ptr<backend::byte_stream> used = std::move(stream).value();
   if (trust.tls) used = std::make_unique<backend::secure_stream>(std::move(used), *trust.tls, server.host);
-  return std::unique_ptr<device_link>(
-      new server_link("tcp://" + server.text(), std::move(used), trust));
+  return std::unique_ptr<device_link>(new server_link("tcp://" + server.text(), std::move(used), trust));
 }
 
 server_link::server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust)
-    : peer_(std::move(peer)),
-      stream_(std::move(stream)),
-      trust_(std::move(trust)),
-      handshake_(trust_.shown) {
+    : peer_(std::move(peer)), stream_(std::move(stream)), trust_(std::move(trust)), handshake_(trust_.shown) {
   std::array<std::byte, sizeof channel_> drawn;
   wire::fill_random(drawn);
   std::memcpy(&channel_, drawn.data(), sizeof channel_);
@@ -68,8 +63,7 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
   using kind = link_answer::kind;
   const std::uint64_t began_ns = now();
   std::vector<std::byte> payload(wire::call_header_bytes + wire::device_request_bytes + asked.bytes.size());
-  static_cast<void>(
-      wire::encode_call(wire::device_call_name, std::span(payload).first<wire::call_header_bytes>()));
+  static_cast<void>(wire::encode_call(wire::device_call_name, std::span(payload).first<wire::call_header_bytes>()));
   wire::encode(asked, std::span(payload).subspan<wire::call_header_bytes, wire::device_request_bytes>());
   std::ranges::copy(asked.bytes, payload.begin() + wire::call_header_bytes + wire::device_request_bytes);
   std::uint64_t pause_ns = first_pause_ns;
@@ -198,8 +192,8 @@ bool server_link::send_all(std::span<const std::byte> bytes, std::uint64_t until
     const iovec chunk{const_cast<std::byte*>(bytes.data()), bytes.size()};
     const std::ptrdiff_t sent = stream_->try_send({&chunk, bytes.empty() ? 0u : 1u});
     if (sent < 0) {
-      static_cast<void>(broken(*stream_->explanation() != '\0' ? stream_->explanation()
-                                                               : std::strerror(static_cast<int>(-sent))));
+      static_cast<void>(
+          broken(*stream_->explanation() != '\0' ? stream_->explanation() : std::strerror(static_cast<int>(-sent))));
       return false;
     }
     bytes = bytes.subspan(static_cast<std::size_t>(sent));
@@ -215,8 +209,8 @@ bool server_link::receive_all(std::span<std::byte> into, std::uint64_t until_ns)
     const iovec chunk{into.data(), into.size()};
     const std::ptrdiff_t got = stream_->try_receive({&chunk, 1});
     if (got < 0) {
-      static_cast<void>(broken(*stream_->explanation() != '\0' ? stream_->explanation()
-                                                               : std::strerror(static_cast<int>(-got))));
+      static_cast<void>(
+          broken(*stream_->explanation() != '\0' ? stream_->explanation() : std::strerror(static_cast<int>(-got))));
       return false;
     }
     into = into.subspan(static_cast<std::size_t>(got));

@@ -35,9 +35,8 @@ void encode(const device_reply& from, std::span<std::byte, device_reply_bytes> t
 std::optional<device_request> decode_device_request(std::span<const std::byte> from) {
   if (from.size() < device_request_bytes || from.size() > device_request_bytes + most_device_bytes) return std::nullopt;
   const auto op = load<std::uint8_t>(from.data());
-  const bool has_zeros =
-      load<std::uint8_t>(from.data() + 1) == 0 && load<std::uint16_t>(from.data() + 2) == 0 &&
-      load<std::uint32_t>(from.data() + 44) == 0;
+  const bool has_zeros = load<std::uint8_t>(from.data() + 1) == 0 && load<std::uint16_t>(from.data() + 2) == 0 &&
+                         load<std::uint32_t>(from.data() + 44) == 0;
   if (op > static_cast<std::uint8_t>(last_device_op) || !has_zeros) return std::nullopt;
   device_request asked{.op = static_cast<device_op>(op),
                        .code = load<std::uint32_t>(from.data() + 4),

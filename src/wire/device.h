@@ -51,9 +51,9 @@ inline constexpr device_outcome last_device_outcome = device_outcome::repeated;
 
 struct device_request {
   device_op op = device_op::list;
-  std::uint32_t code = 0;         // of compute and ask: the operation
-  std::uint64_t device = 0;       // a number of the client's choice, for the session
-  std::uint64_t call = 0;         // a number: greater than those of the device's calls before, the same when repeated
+  std::uint32_t code = 0;    // of compute and ask: the operation
+  std::uint64_t device = 0;  // a number of the client's choice, for the session
+  std::uint64_t call = 0;    // a number: greater than those of the device's calls before, the same when repeated
   std::uint64_t object = 0;
   std::uint64_t room_bytes = 0;   // of construct: the memory that the device may take
   std::uint32_t deadline_ms = 0;  // 0: as long as the server permits

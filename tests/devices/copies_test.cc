@@ -42,7 +42,8 @@ std::unique_ptr<device_server> start(std::uint16_t port = 0) {
 class Copies : public ::testing::Test {
  protected:
   [[nodiscard]] std::string tier(const std::string& wanted = "copies=2") const {
-    return "tcp://" + servers[0]->host() + "," + servers[1]->host() + "," + servers[2]->host() + "?timeout=2s&" + wanted;
+    return "tcp://" + servers[0]->host() + "," + servers[1]->host() + "," + servers[2]->host() + "?timeout=2s&" +
+           wanted;
   }
 
   std::vector<std::unique_ptr<device_server>> servers = [] {
@@ -133,14 +134,16 @@ TEST_F(Copies, AreEqual) {
 
 // Nobody calls the device, and a copy is lost: another is made all the same.
 TEST_F(Copies, AreLookedAfterWithoutCalls) {
-  device made(tier(), "troublemaker", {.parameters = {}, .deadline = 30s});
+  device made("tcp://" + servers[0]->host() + "," + servers[1]->host() + "?timeout=2s&copies=2", "troublemaker",
+              {.parameters = {}, .deadline = 30s});
   made.compute(add, bytes_of(7));
-  for (auto& server : servers) {
-    const std::uint16_t port = server->port();
-    server->signal(SIGKILL);
-    server = start(port);
-    // The keeper looks once a second; a loaded machine takes its time.
-    std::this_thread::sleep_for(4s);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::uint16_t port = servers[i]->port();
+    servers[i]->signal(SIGKILL);
+    servers[i] = start(port);
+    for (int waits = 0; waits < 1200 && servers[i]->children() == 0; ++waits) std::this_thread::sleep_for(50ms);
+    ASSERT_EQ(servers[i]->children(), 1u);
+    EXPECT_EQ(made.copies(), 2u);  // waits until the copy is complete
   }
   EXPECT_EQ(number_in(made.ask(value)), 7u);
 }

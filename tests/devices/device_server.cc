@@ -13,6 +13,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
 
 #include "base/check.h"
 
@@ -67,6 +70,17 @@ device_server::device_server(std::vector<std::string> options, std::uint16_t por
 
 device_server::~device_server() {
   if (process_ > 0) signal(SIGKILL);
+}
+
+std::size_t device_server::children() const {
+  std::size_t count = 0;
+  std::error_code ignored;  // threads come and go
+  const std::string tasks = "/proc/" + std::to_string(process_) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
+    std::ifstream children(task.path() / "children");
+    for (int child = 0; children >> child;) ++count;
+  }
+  return count;
 }
 
 void device_server::signal(int number) {

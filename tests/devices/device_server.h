@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -23,6 +24,8 @@ class device_server {
   [[nodiscard]] std::string host() const { return "127.0.0.1:" + std::to_string(port_); }
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] pid_t process() const { return process_; }
+  // How many devices it has: each is a process.
+  [[nodiscard]] std::size_t children() const;
   // Sends a signal. After SIGKILL, it is gone.
   void signal(int number);
   // Waits for its end; returns its exit code, or -1 after a signal.

@@ -1,6 +1,4 @@
 // Devices on one server: what they do, and what becomes of those that misbehave.
-#include "far/device.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "far/device.h"
 #include "tests/devices/device_server.h"
 #include "tests/support/scratch_folder.h"
 
@@ -169,7 +168,8 @@ TEST_F(Devices, ThatHangAreEndedAtTheirDeadline) {
   // Others are served while one hangs.
   device slow = make({.parameters = {}, .deadline = 3s});
   std::thread hanging([&] { EXPECT_EQ(reason_of([&] { slow.compute(hang); }), reason::timed_out); });
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(number_in(bystander.compute(add, bytes_of(1))), static_cast<std::uint64_t>(i) + 1);
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(number_in(bystander.compute(add, bytes_of(1))), static_cast<std::uint64_t>(i) + 1);
   hanging.join();
   for (int i = 0; i < 3000 && kill(static_cast<pid_t>(its_process), 0) == 0; ++i) std::this_thread::sleep_for(10ms);
   EXPECT_NE(kill(static_cast<pid_t>(its_process), 0), 0) << "the process of a lost device is still there";
@@ -248,8 +248,8 @@ TEST(DevicesOfTenants, CountAgainstTheirQuotas) {
   for (const char* name : {"/tokens", "/alice", "/bob"}) {
     std::filesystem::permissions(folder.path() + name, std::filesystem::perms::owner_read);
   }
-  const device_server server({"--memory", "512M", "--token-file", tokens, "--quota", "alice=64M", "--plugin",
-                              TROUBLEMAKER});
+  const device_server server(
+      {"--memory", "512M", "--token-file", tokens, "--quota", "alice=64M", "--plugin", TROUBLEMAKER});
   const auto tier_of = [&](const std::string& tenant) {
     return "tcp://" + server.host() + "?tenant=" + tenant + "&token-file=" + folder.path() + "/" + tenant;
   };

@@ -18,7 +18,8 @@ using testing_support::device_server;
 // What farheapd says when it does not start.
 std::string refusal(const scratch_folder& folder, const std::string& options) {
   const std::string out = folder.path() + "/out";
-  const std::string command = "timeout 120 " FARHEAPD " --listen 127.0.0.1:0 --memory 64M " + options + " >" + out + " 2>&1";
+  const std::string command =
+      "timeout 120 " FARHEAPD " --listen 127.0.0.1:0 --memory 64M " + options + " >" + out + " 2>&1";
   EXPECT_NE(std::system(command.c_str()), 0) << options;
   std::ifstream file(out);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -52,22 +53,20 @@ TEST(Plugins, ThatAreNoneKeepAServerFromStarting) {
   };
   const std::string nothing = refusal(folder, built("nothing", "int nothing() { return 1; }\n"));
   EXPECT_NE(nothing.find("is no plugin"), std::string::npos) << nothing;
-  const std::string of_later = refusal(
-      folder, built("later",
-                    "#include <far/plugin.h>\n"
-                    "const far_device_functions* far_device_plugin(void) {\n"
-                    "  static far_device_functions all{};\n"
-                    "  all.interface_version = FAR_DEVICE_INTERFACE + 1;\n"
-                    "  return &all;\n"
-                    "}\n"));
+  const std::string of_later = refusal(folder, built("later",
+                                                     "#include <far/plugin.h>\n"
+                                                     "const far_device_functions* far_device_plugin(void) {\n"
+                                                     "  static far_device_functions all{};\n"
+                                                     "  all.interface_version = FAR_DEVICE_INTERFACE + 1;\n"
+                                                     "  return &all;\n"
+                                                     "}\n"));
   EXPECT_NE(of_later.find("version 2 of the interface, and this is version 1"), std::string::npos) << of_later;
   const std::string twice = refusal(folder, "--plugin " SORTED " --plugin " SORTED);
   EXPECT_NE(twice.find("another plugin 'sorted'"), std::string::npos) << twice;
-  const std::string crashing = refusal(
-      folder, built("crashing",
-                    "#include <cstdlib>\n"
-                    "static int gone = (std::abort(), 0);\n"
-                    "int* where() { return &gone; }\n"));
+  const std::string crashing = refusal(folder, built("crashing",
+                                                     "#include <cstdlib>\n"
+                                                     "static int gone = (std::abort(), 0);\n"
+                                                     "int* where() { return &gone; }\n"));
   EXPECT_NE(crashing.find("it ended as it was loaded"), std::string::npos) << crashing;
 }
 

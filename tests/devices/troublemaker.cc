@@ -1,6 +1,5 @@
 // A plugin whose devices misbehave on request, for tests. It holds a number, to which `add` adds.
 #include <far/plugin.h>
-
 #include <unistd.h>
 
 #include <csignal>
@@ -44,7 +43,9 @@ class troublemaker final : public far::plugin::device {
     if (object != 0) throw far::plugin::no_object();
     into.append(value_);
   }
-  void write(std::uint64_t, far::plugin::bytes contents) override { value_ = far::plugin::take<std::uint64_t>(contents); }
+  void write(std::uint64_t, far::plugin::bytes contents) override {
+    value_ = far::plugin::take<std::uint64_t>(contents);
+  }
   void erase(std::uint64_t) override { throw far::plugin::no_object(); }
 
   void compute(std::uint32_t opcode, far::plugin::bytes arguments, far::plugin::output& into) override {
