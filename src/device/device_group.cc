@@ -17,7 +17,7 @@ using wire::device_op;
 using wire::device_outcome;
 
 constexpr std::uint64_t mending_pause_ns = 1'000'000'000;
-constexpr std::uint64_t mending_reach_ns = 500'000'000;
+constexpr std::uint64_t mending_reach_ns = 2'000'000'000;
 constexpr std::uint64_t farewell_ns = 1'000'000'000;
 constexpr auto keeper_pause = std::chrono::seconds(1);
 // A server looks after its calls that often; a call that it ends late is not given up before.
@@ -272,12 +272,14 @@ void device_group::mend() {
   if (copies_.empty() || copies_.size() >= std::min(tier_.copies, tier_.servers.size())) return;
   if (now() < mend_at_ns_) return;
   failures_.clear();
+  const std::uint64_t began_ns = now();
   for (std::size_t server = 0; server < tier_.servers.size() && copies_.size() < tier_.copies; ++server) {
     std::unique_ptr<device_link> link = construct_on(server, little());
     if (link && copy_contents(*copies_.front().link, *link))
       copies_.push_back({.link = std::move(link), .server = server});
   }
-  mend_at_ns_ = now() + mending_pause_ns;
+  // Servers that cannot be reached are tried in a fifth of the time at most.
+  mend_at_ns_ = now() + std::max(mending_pause_ns, 4 * (now() - began_ns));
 }
 
 bool device_group::copy_contents(device_link& from, device_link& into) {

@@ -41,7 +41,7 @@ class device_link {
   // Asks, and waits for the answer. The call is repeated over new connections.
   [[nodiscard]] virtual link_answer ask(const wire::device_request& asked, const patience& how) = 0;
 
-  // Shows the server that its client lives, if it has not heard of it for a while. Waits for half a second at most.
+  // Shows the server that its client lives, if it has not heard of it for a while. Waits for a second at most.
   enum class health : std::uint8_t { alive, silent, forgotten };
   [[nodiscard]] virtual health keep_alive() { return health::alive; }
 

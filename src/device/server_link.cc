@@ -22,7 +22,7 @@ constexpr std::uint64_t first_pause_ns = 5 * ms;
 constexpr std::uint64_t longest_pause_ns = 500 * ms;
 // Well below the silence that servers permit, and often enough to notice soon that a copy is lost.
 constexpr std::uint64_t ping_after_ns = 1'000 * ms;
-constexpr std::uint64_t ping_patience_ns = 500 * ms;
+constexpr std::uint64_t ping_patience_ns = 1'000 * ms;
 
 std::uint64_t now() {
   return platform::monotonic_clock().now_ns();
@@ -38,7 +38,8 @@ result<std::unique_ptr<device_link>> server_link::create(const backend::tcp_endp
                                                          const backend::tcp_trust& trust) {
   result<std::vector<backend::socket_address>> addresses = backend::resolve(server);
   if (!addresses) return addresses.error();
-  result<std::unique_ptr<backend::byte_stream>> stream = backend::socket_stream::create(std::move(addresses).value());
+  result<std::unique_ptr<backend::byte_stream>> stream =
+      backend::socket_stream::create(std::make_shared<backend::server_addresses>(addresses.value()));
   if (!stream) return stream.error();
   std::unique_ptr<backend::byte_stream> used = std::move(stream).value();
   if (trust.tls) used = std::make_unique<backend::secure_stream>(std::move(used), *trust.tls, server.host);
@@ -117,6 +118,8 @@ void server_link::disconnect() {
 server_link::outcome server_link::connect(std::uint64_t until_ns) {
   if (is_connected_) return outcome::done;
   stream_->close();
+  // Another address may be another server, which does not know the session.
+  if (session_ != wire::session_id{}) stream_->use_address(session_address_);
   int code = stream_->connect();
   if (code == 0) code = stream_->finish_connecting();
   while (code == EINPROGRESS && now() < until_ns) {
@@ -146,6 +149,7 @@ server_link::outcome server_link::shake_hands(std::uint64_t until_ns) {
       case step::done:
         session_ = handshake_.welcome().session;
         session_version_ = handshake_.version();
+        session_address_ = stream_->address();
         is_connected_ = true;
         return outcome::done;
       case step::refused:

@@ -56,6 +56,7 @@ class server_link final : public device_link {
   wire::client_handshake handshake_;
   wire::session_id session_{};
   std::uint16_t session_version_ = wire::oldest_version;
+  std::size_t session_address_ = 0;  // of those that the server's name has: where it was opened
   std::uint32_t channel_ = 0;
   bool is_connected_ = false;
   std::uint64_t heard_at_ns_ = 0;

@@ -137,6 +137,7 @@ TEST_F(Copies, AreLookedAfterWithoutCalls) {
   device made("tcp://" + servers[0]->host() + "," + servers[1]->host() + "?timeout=2s&copies=2", "troublemaker",
               {.parameters = {}, .deadline = 30s});
   made.compute(add, bytes_of(7));
+  ASSERT_EQ(made.copies(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
     const std::uint16_t port = servers[i]->port();
     servers[i]->signal(SIGKILL);

@@ -78,7 +78,14 @@ std::size_t device_server::children() const {
   const std::string tasks = "/proc/" + std::to_string(process_) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
     std::ifstream children(task.path() / "children");
-    for (int child = 0; children >> child;) ++count;
+    for (int child = 0; children >> child;) {
+      // "PID (NAME) STATE": those that have ended are only remembered.
+      std::ifstream file("/proc/" + std::to_string(child) + "/stat");
+      std::string line;
+      std::getline(file, line);
+      const std::size_t name_end = line.rfind(')');
+      if (name_end != std::string::npos && line.compare(name_end, 3, ") Z") != 0) ++count;
+    }
   }
   return count;
 }
