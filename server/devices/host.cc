@@ -86,6 +86,7 @@ result<std::shared_ptr<device_host>> device_host::start(const std::vector<plugin
     host->plugins_.push_back({one, std::move(name)});
     host->list_ += described.value();
   }
+  host->dead_.wait();
   return host;
 }
 

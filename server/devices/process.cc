@@ -43,11 +43,17 @@ void graveyard::tidy() {
   std::erase_if(dying_, [](pid_t process) { return waitpid(process, nullptr, WNOHANG) != 0; });
 }
 
-graveyard::~graveyard() {
+void graveyard::wait() {
+  const lock_guard guard(lock_);
   for (const pid_t process : dying_) {
     while (waitpid(process, nullptr, 0) < 0 && errno == EINTR) {
     }
   }
+  dying_.clear();
+}
+
+graveyard::~graveyard() {
+  wait();
 }
 
 result<std::unique_ptr<device_process>> device_process::start(const std::string& program,

@@ -25,7 +25,9 @@ class graveyard {
   void add(pid_t process) noexcept;
   // Those that have ended are gone. Never waits.
   void tidy();
-  // Waits until all have ended.
+  // Waits until all that were told to end have done so.
+  void wait();
+  // wait()
   ~graveyard();
 
  private:
