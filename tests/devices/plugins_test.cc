@@ -1,7 +1,8 @@
 // Plugins as operators build and load them.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -40,6 +41,37 @@ TEST(Plugins, AreBuiltOutsideTheTree) {
   device made("tcp://" + server.host(), "sorted");
   made.write(1, {});
   EXPECT_TRUE(made.read(1).empty());
+}
+
+// The code of a page that begins with this line: what is indented by four, up to the next line that is not.
+std::string code_of(const std::string& page, const std::string& first_line) {
+  std::ifstream file(page);
+  std::string code;
+  for (std::string line; std::getline(file, line);) {
+    if (code.empty() && line != "    " + first_line) continue;
+    if (!line.empty() && !line.starts_with("    ")) break;
+    code += line.substr(line.empty() ? 0 : 4) + "\n";
+  }
+  return code;
+}
+
+TEST(Plugins, AreAsTheDocumentSays) {
+  const scratch_folder folder;
+  const std::string page = SOURCE "/docs/devices.md";
+  std::ofstream(folder.path() + "/counter.cc") << code_of(page, "#include <far/plugin.h>");
+  build(folder.path() + "/counter.cc", folder.path() + "/counter.so");
+  // The client is a shared object, too, whose symbols of Farheap are those of this program.
+  std::ofstream(folder.path() + "/client.cc")
+      << code_of(page, "#include <far/device.h>")
+      << "extern \"C\" std::uint64_t run(const char* tier) { return add_twice(tier, 21); }\n";
+  build(folder.path() + "/client.cc", folder.path() + "/client.so");
+  void* const client = dlopen((folder.path() + "/client.so").c_str(), RTLD_NOW);
+  ASSERT_NE(client, nullptr) << dlerror();
+  const auto run = reinterpret_cast<std::uint64_t (*)(const char*)>(dlsym(client, "run"));
+  ASSERT_NE(run, nullptr);
+  const device_server server({"--memory", "64M", "--plugin", folder.path() + "/counter.so"});
+  EXPECT_EQ(run(("tcp://" + server.host()).c_str()), 42u);
+  EXPECT_EQ(run(("memory:?plugin=" + folder.path() + "/counter.so").c_str()), 42u);
 }
 
 TEST(Plugins, ThatAreNoneKeepAServerFromStarting) {
