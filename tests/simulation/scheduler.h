@@ -122,6 +122,9 @@ class scheduler {
   // passes meanwhile, and much of it when all of them wait for a transfer.
   void seek_quiescence(std::uint64_t slices) { seek_slices_ = slices; }
 
+  // For so long only timely threads run, as when the process of all others is stopped. Their sleeps end meanwhile.
+  void stop_others(std::uint64_t nanoseconds) { stopped_until_ns_ = time_.now_ns() + nanoseconds; }
+
   [[nodiscard]] std::uint64_t slices() const { return slices_; }
   // Differs between runs that differ in any choice.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
@@ -148,10 +151,11 @@ class scheduler {
   void suspend();
   void wake_sleepers();
   [[nodiscard]] simulated_thread* choose();
-  enum class choice : std::uint8_t { awake, all, towards_quiescence };
+  enum class choice : std::uint8_t { awake, all, timely, towards_quiescence };
+  [[nodiscard]] static bool counts(const simulated_thread& thread, choice allowed);
   [[nodiscard]] simulated_thread* choose_among(choice allowed);
   void perhaps_freeze(simulated_thread* thread);
-  [[nodiscard]] bool jump_to_next_deadline(choice allowed);
+  [[nodiscard]] bool jump_to_next_deadline(choice allowed, std::uint64_t latest_ns = never);
   [[noreturn]] void report_deadlock() const;
 
   random_source& random_;
@@ -163,6 +167,7 @@ class scheduler {
   std::uint64_t calls_ = 0;
   std::uint64_t slices_ = 0;
   std::uint64_t seek_slices_ = 0;
+  std::uint64_t stopped_until_ns_ = 0;  // all but timely threads
   std::uint64_t digest_ = 0;
 };
 
