@@ -131,8 +131,10 @@ void network_cluster::make_trouble(std::size_t server) {
   const std::uint64_t drawn = random_.below(13);
   note_trouble(drawn, victim.name());
   // What is written after an absence may be on one server only, which must not be the one that is about to end.
-  if (drawn == 10 && !victim.drains()) return partition();
-  if (drawn == 11 && !victim.drains()) return stop_client();
+  const bool may_be_away =
+      std::none_of(servers().begin(), servers().end(), [](const auto& one) { return one->drains(); });
+  if (drawn == 10 && may_be_away) return partition();
+  if (drawn == 11 && may_be_away) return stop_client();
   if (drawn == 12) return damage(victim);
   const scheduler::uninterrupted body;
   road& way = network_.road_to(server);
@@ -188,8 +190,8 @@ void network_cluster::stop_client() {
 }
 
 // The memory of a server is damaged. Whoever reads there has to notice, take the bytes from the other server, and have
-// them written here again. Only their writer can tell wrong bytes, so this is where no page moves between servers, which
-// would be the case after other troubles, and what nobody has noticed in the end is mended before the next.
+// them written here again. Only their writer can tell wrong bytes, so this is where no page moves between servers,
+// which would be the case after other troubles, and what nobody has noticed in the end is mended before the next.
 void network_cluster::damage(network_server& victim) {
   if (!is_first_trouble() || has_late()) return;
   {

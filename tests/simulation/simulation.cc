@@ -103,6 +103,9 @@ scenario draw(random_source& random, const run_options& chosen) {
   if (chosen.tier != run_options::far_tier::memory) drawn.program.most_forks = 0;
   if (chosen.tier == run_options::far_tier::network) draw_network(random, drawn);
   if (chosen.tier == run_options::far_tier::replicated && random.chance(250)) drawn.servers.copies = 1;
+  const bool has_copies =
+      chosen.tier == run_options::far_tier::replicated || chosen.tier == run_options::far_tier::network;
+  if (has_copies && drawn.servers.copies == 2 && random.chance(250)) drawn.servers.copies = 3;
   drawn.servers = {.slots = drawn.far.slots,
                    .maximum_delay_ns = drawn.far.maximum_delay_ns,
                    .slice_ns = drawn.threads.slice_ns,
