@@ -62,6 +62,10 @@ class cluster {
   void note_trouble_ahead() { well_since_.reset(); }
   // Waits until it is.
   void wait_until_whole();
+  // In the child of a fork of the simulation: all is well from now on, and the parent is stopped; and later, the parent
+  // ends. The second returns for how long the child should outlive it, to show what its end has changed.
+  virtual void be_in_child() {}
+  [[nodiscard]] virtual std::uint64_t end_parent() { return 0; }
   // Takes a server away for good, with all it holds.
   void lose_one() { take_away(random_.below(server_count())); }
 

@@ -78,7 +78,9 @@ void network_cluster::make_servers(std::uint64_t capacity_slots) {
   for (std::size_t i = 0; i < server_count(); ++i) {
     const std::uint64_t grace_ns = random_.one_of<std::uint64_t>({2, 16, 1000}) * timeout_ns_ + freezing_ns_;
     const std::uint64_t lease_ns = random_.one_of<std::uint64_t>({0, 10'000}) * timeout_ns_ + freezing_ns_;
+    const std::uint64_t silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_;
     least_grace_ns_ = std::min(least_grace_ns_, grace_ns);
+    least_silence_ns_ = std::min(least_silence_ns_, silence_ns);
     least_kept_ns_ = std::min(least_kept_ns_, std::max(grace_ns, lease_ns));
     servers_[i] = std::make_unique<network_server>(
         threads_, random_, time_, network_,
@@ -88,7 +90,7 @@ void network_cluster::make_servers(std::uint64_t capacity_slots) {
                                .grace_ns = grace_ns,
                                .lease_ns = lease_ns,
                                .patience_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
-                               .silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
+                               .silence_ns = silence_ns,
                                .loops = random_.between(1, 3),
                                .stuck_per_mille = random_.one_of<std::uint64_t>({0, 50, 300}),
                                .slice_ns = chosen_.slice_ns,
@@ -184,7 +186,7 @@ void network_cluster::partition() {
 void network_cluster::stop_client() {
   ++client_stops_;
   const std::uint64_t ns = draw_absence();
-  threads_.stop_others(ns);
+  threads_.stop_process(ns);
   threads_.sleep(ns);
   end_troubles();
 }
@@ -219,6 +221,23 @@ void network_cluster::heal(std::size_t server) {
   if (!servers_[server]->is_up()) servers_[server]->crash();
   servers_[server]->start();
   all_over_at_ns_ = time_.now_ns() + timeout_ns_ + freezing_ns_;
+}
+
+void network_cluster::be_in_child() {
+  for (std::size_t i = 0; i < server_count(); ++i) {
+    const scheduler::uninterrupted body;
+    network_.mend(i);
+    servers_[i]->set_paused(false);
+    servers_[i]->undo_damage();
+    servers_[i]->start();
+  }
+}
+
+// Beyond the grace of a session that nobody is connected to, or that nobody is heard of.
+std::uint64_t network_cluster::end_parent() {
+  const scheduler::uninterrupted body;
+  for (std::size_t i = 0; i < server_count(); ++i) network_.break_others(i);
+  return std::min(2 * (least_silence_ns_ + least_grace_ns_), longest_absence_timeouts * timeout_ns_);
 }
 
 void network_cluster::take_away(std::size_t server) {

@@ -20,6 +20,8 @@ class network_cluster final : public cluster {
 
   void start() override;
   void stop() override;
+  void be_in_child() override;
+  [[nodiscard]] std::uint64_t end_parent() override;
   [[nodiscard]] std::vector<count> counted() const override;
 
  private:
@@ -55,7 +57,8 @@ class network_cluster final : public cluster {
   std::uint64_t absences_beyond_grace_ = 0;
   bool has_damaged_ = false;
   std::uint64_t least_grace_ns_ = ~std::uint64_t{0};  // of the servers
-  std::uint64_t least_kept_ns_ = ~std::uint64_t{0};   // for which a server keeps what a client that is away has there
+  std::uint64_t least_silence_ns_ = ~std::uint64_t{0};
+  std::uint64_t least_kept_ns_ = ~std::uint64_t{0};  // for which a server keeps what a client that is away has there
   network network_;
   std::array<std::unique_ptr<network_server>, most_servers> servers_;
 };

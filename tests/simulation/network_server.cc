@@ -78,7 +78,7 @@ network_server::~network_server() {
 void network_server::start_threads() {
   for (std::size_t i = 0; i < loops_.size(); ++i) {
     const std::string name = chosen_.name + " loop " + std::to_string(i);
-    loops_[i].thread = threads_.spawn_timely(name, [this, i] { run_loop(i); });
+    loops_[i].thread = threads_.spawn_elsewhere(name, [this, i] { run_loop(i); });
   }
   network_.on_arrival(chosen_.number, [this] {
     for (const event_loop& loop : loops_) threads_.wake(loop.thread);

@@ -56,6 +56,12 @@ thread_id scheduler::spawn_timely(std::string name, std::function<void()> body) 
   return id;
 }
 
+thread_id scheduler::spawn_elsewhere(std::string name, std::function<void()> body) {
+  const thread_id id = spawn_timely(std::move(name), std::move(body));
+  threads_[id]->is_elsewhere = true;
+  return id;
+}
+
 void scheduler::run(const std::function<void()>& between_slices) {
   while (simulated_thread* const next = choose()) {
     ++slices_;
@@ -78,8 +84,8 @@ void scheduler::run(const std::function<void()>& between_slices) {
 scheduler::simulated_thread* scheduler::choose() {
   wake_sleepers();
   while (time_.now_ns() < stopped_until_ns_) {
-    if (simulated_thread* const found = choose_among(choice::timely)) return found;
-    if (!jump_to_next_deadline(choice::timely, stopped_until_ns_)) break;
+    if (simulated_thread* const found = choose_among(choice::elsewhere)) return found;
+    if (!jump_to_next_deadline(choice::elsewhere, stopped_until_ns_)) break;
   }
   if (seek_slices_ > 0 && calls_ > 0) {
     constexpr choice sought = choice::towards_quiescence;
@@ -99,7 +105,7 @@ bool scheduler::counts(const simulated_thread& thread, choice allowed) {
   switch (allowed) {
     case choice::awake:
     case choice::all: return true;
-    case choice::timely: return thread.is_timely;
+    case choice::elsewhere: return thread.is_elsewhere;
     case choice::towards_quiescence: return thread.inside_engine || thread.is_timely;
   }
   return true;
@@ -198,7 +204,7 @@ void scheduler::wake(thread_id thread) {
 
 void scheduler::keep_only_current() {
   for (thread_id id = 0; id < threads_.size(); ++id) {
-    if (id != current_) threads_[id]->now = status::ended;
+    if (id != current_ && !threads_[id]->is_elsewhere) threads_[id]->now = status::ended;
     threads_[id]->inside_engine = false;
   }
   calls_ = 0;
