@@ -11,8 +11,8 @@ list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
 # by name, so that the package does not depend on where this machine keeps them.
 set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost REQUIRED COMPONENTS context)  # its target is known only where it was looked for
-set(others Boost::context ${FARHEAP_LIBURING} ${FARHEAP_LIBHIREDIS} ${FARHEAP_LIBLZ4} ${FARHEAP_LIBZSTD} ${FARHEAP_LIBSSL} ${FARHEAP_LIBCRYPTO})
-set(FAR_STATIC_NEEDS boost_context uring hiredis lz4 zstd ssl crypto)
+set(others Boost::context ${FARHEAP_LIBURING} ${FARHEAP_LIBHIREDIS} ${FARHEAP_LIBCARES} ${FARHEAP_LIBLZ4} ${FARHEAP_LIBZSTD} ${FARHEAP_LIBSSL} ${FARHEAP_LIBCRYPTO})
+set(FAR_STATIC_NEEDS boost_context uring hiredis cares lz4 zstd ssl crypto)
 
 add_library(farheap_shared SHARED ${objects})
 set(map ${PROJECT_SOURCE_DIR}/packaging/libfarheap.map)

@@ -28,5 +28,5 @@ set(CPACK_COMPONENT_LIBFARHEAP-DEV_DESCRIPTION "Far memory in user space: librar
 Far pointers, scopes, fibers and hints for C++ programs; hints for C programs.")
 set(CPACK_DEBIAN_LIBFARHEAP-DEV_PACKAGE_SECTION libdevel)
 # For the static library.
-set(CPACK_DEBIAN_LIBFARHEAP-DEV_PACKAGE_DEPENDS "libboost-context-dev, liburing-dev, libhiredis-dev, liblz4-dev, libzstd-dev, libssl-dev")
+set(CPACK_DEBIAN_LIBFARHEAP-DEV_PACKAGE_DEPENDS "libboost-context-dev, liburing-dev, libhiredis-dev, libc-ares-dev, liblz4-dev, libzstd-dev, libssl-dev")
 include(CPack)

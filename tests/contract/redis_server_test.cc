@@ -218,7 +218,8 @@ TEST_F(redis_server, a_session_stays_with_the_address_where_it_was_opened) {
   settings.timeout_ns = 30 * second_ns;
   settings.lease_ns = 60 * second_ns;
   settings.writes = true;
-  redis_connection connection(settings, std::move(socket_stream::create(addresses)).value(), session, clock);
+  auto stream = socket_stream::create(std::make_shared<const server_addresses>(addresses));
+  redis_connection connection(settings, std::move(stream).value(), session, clock);
   const auto connect = [&] {
     const std::uint64_t until_ns = clock.now_ns() + 60 * second_ns;
     bool is_ready = false;

@@ -224,7 +224,7 @@ class Packages(unittest.TestCase):
 
     def test_the_library(self):
         fields, root = self.package("libfarheap-dev")
-        for name in ("libboost-context-dev", "liburing-dev", "libhiredis-dev", "liblz4-dev", "libzstd-dev", "libssl-dev"):
+        for name in ("libboost-context-dev", "liburing-dev", "libhiredis-dev", "libc-ares-dev", "liblz4-dev", "libzstd-dev", "libssl-dev"):
             self.assertIn(name, fields)
         paths = {str(path.relative_to(root / "usr")) for path in root.glob("usr/**/*")}
         for path in ("include/far/hint.h", "lib/libfarheap.a", "lib/libfarheap.so", "lib/pkgconfig/farheap.pc",

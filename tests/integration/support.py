@@ -180,6 +180,7 @@ class ProgramsBesideFailures(unittest.TestCase):
     """Programs that run under farheap in the background, while a test lets servers fail."""
 
     local_bytes = (48 if SOAK else 20) * MIB
+    surroundings = ()  # the command that runs farheap's
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -191,7 +192,7 @@ class ProgramsBesideFailures(unittest.TestCase):
         files = [open(self.folder / name, "w+", encoding="utf-8") for name in ("out", "err")]
         for file in files:
             self.addCleanup(file.close)
-        process = start(farheap_command(program, self.local_bytes, far, mode), stdin=stdin, stdout=files[0],
+        process = start([*self.surroundings, *farheap_command(program, self.local_bytes, far, mode)], stdin=stdin, stdout=files[0],
                         stderr=files[1])
         self.addCleanup(process.wait)
         self.addCleanup(end, process)

@@ -27,13 +27,16 @@ namespace far::backend {
 // One session, any number of connections one after the other. Slots exist as soon as they are written.
 class scripted_server {
  public:
+  static constexpr std::size_t never_there = std::numeric_limits<std::size_t>::max();
+
   // Settings by the test.
   std::string token;
   std::string proven_token;  // it proves to know this one; empty: `token`
   std::uint16_t version = wire::newest_version;
   std::string refusal;  // of every hello
   wire::server_id identity{};
-  bool lies_about_session = false;  // says that it is gone, without a proof
+  bool lies_about_session = false;         // says that it is gone, without a proof
+  std::size_t turn_away_at = never_there;  // at this address it is another server, which knows no sessions
   bool answers_hello = true;
   bool answers_requests = true;
   bool replies_backwards = false;  // of the requests that come in together
@@ -45,6 +48,7 @@ class scripted_server {
   std::vector<wire::opcode> requests;
   std::vector<wire::block_range> allocated;
   int sessions = 0;
+  int turned_away = 0;
 
   void forget_session() { session_ = {}, bytes_.clear(); }
   void say(wire::opcode op, bool is_reply, std::uint64_t cookie, std::span<const std::byte> payload,
@@ -56,8 +60,8 @@ class scripted_server {
     out_.insert(out_.end(), payload.begin(), payload.end());
   }
 
-  // A new connection.
-  void begin() { in_.clear(), out_.clear(); }
+  // A new connection to one of its addresses.
+  void begin(std::size_t address) { in_.clear(), out_.clear(), address_ = address; }
   void take(std::span<const std::byte> bytes) {
     in_.insert(in_.end(), bytes.begin(), bytes.end());
     std::vector<std::byte> all;
@@ -108,7 +112,9 @@ class scripted_server {
       if (joins && lies_about_session) {
         return answer(wire::opcode::refuse, wire::encode_refusal("unknown session: it has ended", reply));
       }
-      if (joins && hellos.back().join != session_) {
+      const bool is_another = address_ == turn_away_at;
+      if (joins && (is_another || hellos.back().join != session_)) {
+        turned_away += is_another ? 1 : 0;
         wire::unknown_session gone{.reason = "unknown session: it has ended"};
         if (!token.empty()) gone.proof = wire::prove(wire::side::absent, token, hello_, challenge_);
         return answer(wire::opcode::unknown, wire::encode(gone, reply));
@@ -151,6 +157,7 @@ class scripted_server {
 
   wire::session_id session_{};
   std::map<std::uint64_t, std::byte> bytes_;
+  std::size_t address_ = 0;
   std::vector<std::byte> in_;
   std::vector<std::byte> out_;
   std::vector<std::byte> reply_;
@@ -172,7 +179,8 @@ class scripted_stream final : public byte_stream {
     bool unreachable = false;
     bool stuck = false;  // sends and receives nothing, and does not break
     std::size_t addresses = 1;
-    std::vector<std::size_t> used_addresses;  // of each connect()
+    std::size_t reachable_address = scripted_server::never_there;  // though the others are unreachable
+    std::vector<std::size_t> used_addresses;                       // of each connect()
     // The events so far.
     std::uint64_t sent = 0;
     std::uint64_t received = 0;
@@ -185,13 +193,14 @@ class scripted_stream final : public byte_stream {
 
   [[nodiscard]] std::size_t address() const override { return address_; }
   void use_address(std::size_t number) override { next_address_ = number; }
+  [[nodiscard]] std::size_t address_after(std::size_t number) const override { return (number + 1) % plan_.addresses; }
   [[nodiscard]] int connect() override {
     address_ = std::exchange(next_address_, (next_address_ + 1) % plan_.addresses);
     plan_.used_addresses.push_back(address_);
-    if (plan_.unreachable) return ECONNREFUSED;
+    if (plan_.unreachable && address_ != plan_.reachable_address) return ECONNREFUSED;
     ++plan_.connects;
     open_ = true;
-    server_.begin();
+    server_.begin(address_);
     return 0;
   }
   [[nodiscard]] int finish_connecting() override { return open_ ? 0 : ENOTCONN; }

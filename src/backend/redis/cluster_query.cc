@@ -26,7 +26,8 @@ class query final : private reply_sink {
   [[nodiscard]] result<std::string> ask() {
     const result<std::vector<socket_address>> addresses = resolve(node_);
     if (!addresses) return addresses.error();
-    result<std::unique_ptr<byte_stream>> opened = socket_stream::create(addresses.value());
+    result<std::unique_ptr<byte_stream>> opened =
+        socket_stream::create(std::make_shared<const server_addresses>(addresses.value()));
     if (!opened) return opened.error();
     std::unique_ptr<byte_stream> stream = std::move(opened).value();
     if (trust_.tls) stream = std::make_unique<secure_stream>(std::move(stream), *trust_.tls, node_.host);

@@ -57,6 +57,7 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
       std::string(chosen.tls ? "rediss" : "redis") + (in_cluster ? "+cluster" : "") + "://" + server.text();
   const result<std::vector<socket_address>> addresses = resolve(server);
   if (!addresses) return addresses.error();
+  const auto shared_addresses = std::make_shared<const server_addresses>(addresses.value());
   std::unique_ptr<redis_backend> created(new redis_backend(peer, draw_stem(chosen.prefix, home), chosen, trust));
   if (in_cluster) {
     created->directory_ = home.directory;
@@ -65,7 +66,7 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
   }
   const std::string name = home.master.name[0] != '\0' ? home.master.name.data() : server.host;
   const auto open_stream = [&]() -> result<std::unique_ptr<byte_stream>> {
-    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(addresses.value());
+    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(shared_addresses);
     if (!stream || !trust.tls) return stream;
     return std::unique_ptr<byte_stream>(std::make_unique<secure_stream>(std::move(stream).value(), *trust.tls, name));
   };

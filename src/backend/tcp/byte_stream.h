@@ -23,6 +23,8 @@ class byte_stream {
   // takes in place of the one after the last.
   [[nodiscard]] virtual std::size_t address() const { return 0; }
   virtual void use_address(std::size_t number) { static_cast<void>(number); }
+  // The address behind this one, in turn; `number` itself if there is no other.
+  [[nodiscard]] virtual std::size_t address_after(std::size_t number) const { return number; }
 
   // From the next connect() on, it goes to another server of the same kind: an address in digits, and the name that its
   // certificate may have in place of that. Ignored when it is not an address. For streams whose servers move.

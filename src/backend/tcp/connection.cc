@@ -34,9 +34,20 @@ store_connection::joining tcp_connection::join_session() {
   oldest_version_ = joined.id == wire::session_id{}
                         ? wire::oldest_version
                         : std::min(joined.version, wire::client_handshake::first_version_that_proves);
-  // Another address may be another server, which does not know the session and would take it for lost.
-  if (joined.id != wire::session_id{}) stream().use_address(joined.address);
+  if (joined.id != wire::session_id{}) stream().use_address(next_address(joined.address));
   return joining::now;
+}
+
+// A session's server is looked for where the session was opened, and when it has not answered there for longer than the
+// timeout, at the other addresses of its name by turns.
+std::size_t tcp_connection::next_address(std::size_t home) {
+  const std::uint64_t since_ns = away_since_ns();
+  const bool is_away = since_ns != 0 && time().now_ns() > since_ns + timeout_ns();
+  was_home_ = !is_away || !was_home_;
+  if (was_home_) return home;
+  elsewhere_ = stream().address_after(elsewhere_);
+  if (elsewhere_ == home) elsewhere_ = stream().address_after(elsewhere_);
+  return elsewhere_;
 }
 
 void tcp_connection::begin_handshake() {
@@ -71,7 +82,7 @@ void tcp_connection::take_handshake(std::size_t bytes, std::uint64_t now_ns, con
       case wire::client_handshake::step::more: break;
       case wire::client_handshake::step::done: return be_welcomed(now_ns, sink);
       case wire::client_handshake::step::refused: return be_refused();
-      case wire::client_handshake::step::unknown_session: return lose_session(sink);
+      case wire::client_handshake::step::unknown_session: return be_unknown(sink);
     }
   }
 }
@@ -87,12 +98,33 @@ void tcp_connection::be_welcomed(std::uint64_t now_ns, const completion_sink* si
   const bool is_ours = opened ? session_.opened(epoch(), handshake_.welcome(), handshake_.version(), stream().address())
                               : session_.epoch() == epoch();
   if (!is_ours) return break_off(ESTALE, "the session has changed meanwhile");
+  if (session_.moved(epoch(), stream().address())) {
+    log_line(log_level::info, "far tier %s has been found at another address of its name", peer());
+  }
   session_.note_identity(handshake_.identity());
   requests_.limit(handshake_.welcome().maximum_outstanding);
   requests_.rewind();
   become_ready(now_ns);
   // The server may have said more already.
   if (!parse(now_ns, sink)) break_off(EPROTO, "it broke the protocol");
+}
+
+// Another server at another address of the name says so in good faith, and ours may still have the bytes. When it may
+// have given them up as well, nothing is lost by believing the other.
+void tcp_connection::be_unknown(const completion_sink* sink) {
+  const tcp_session::view joined = session_.now();
+  const bool is_elsewhere = joined.epoch == epoch() && stream().address() != joined.address;
+  if (is_elsewhere && session_.stores_anything() && !session_.lease_is_over(time().now_ns())) {
+    if (session_.note_stranger(epoch())) {
+      log_line(log_level::warning,
+               "far tier %s: another server, without the bytes of this program, answers at an address of its name. "
+               "They may still be at the address of before, which is tried until the lease there is over. If that "
+               "server is gone for good, with other copies or parity: farheap remove-server, then add-server",
+               peer());
+    }
+    return break_off(EADDRNOTAVAIL, "another server answers at this address of its name");
+  }
+  lose_session(sink);
 }
 
 void tcp_connection::lose_session(const completion_sink* sink) {

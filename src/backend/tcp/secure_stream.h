@@ -23,6 +23,7 @@ class secure_stream final : public byte_stream {
 
   [[nodiscard]] std::size_t address() const override { return below_->address(); }
   void use_address(std::size_t number) override { below_->use_address(number); }
+  [[nodiscard]] std::size_t address_after(std::size_t number) const override { return below_->address_after(number); }
   void use_server(std::string_view host, std::uint16_t port, std::string_view name) override;
   void watch_also(int descriptor) override { below_->watch_also(descriptor); }
   [[nodiscard]] std::optional<wire::channel_binding> binding() const override { return tls_->binding(); }

@@ -1,7 +1,5 @@
 #include "backend/tcp/socket_stream.h"
 
-#include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -9,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -52,50 +49,7 @@ msghdr message_of(std::span<const iovec> chunks) {
 
 }  // namespace
 
-result<std::vector<socket_address>> resolve(const tcp_endpoint& server) {
-  addrinfo wanted{};
-  wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const int failed = getaddrinfo(server.host.c_str(), std::to_string(server.port).c_str(), &wanted, &list);
-  if (failed != 0) {
-    return error{"memory server " + server.text() + ": its name cannot be resolved (" + gai_strerror(failed) +
-                     "); check the name, or write its address",
-                 EHOSTUNREACH};
-  }
-  std::vector<socket_address> addresses;
-  for (const addrinfo* address = list; address != nullptr; address = address->ai_next) {
-    socket_address added;
-    if (address->ai_addrlen > sizeof added.storage) continue;
-    std::memcpy(&added.storage, address->ai_addr, address->ai_addrlen);
-    added.bytes = address->ai_addrlen;
-    addresses.push_back(added);
-  }
-  freeaddrinfo(list);
-  if (addresses.empty()) return error{"memory server " + server.text() + " has no address", EHOSTUNREACH};
-  return addresses;
-}
-
-socket_address address_in_digits(std::string_view host, std::uint16_t port) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  socket_address found;
-  if (host.size() >= text.size()) return found;
-  std::copy(host.begin(), host.end(), text.begin());
-  auto* const v4 = reinterpret_cast<sockaddr_in*>(&found.storage);
-  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&found.storage);
-  if (inet_pton(AF_INET, text.data(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-    found.bytes = sizeof *v4;
-  } else if (inet_pton(AF_INET6, text.data(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
-    found.bytes = sizeof *v6;
-  }
-  return found;
-}
-
-result<std::unique_ptr<byte_stream>> socket_stream::create(std::vector<socket_address> addresses) {
+result<std::unique_ptr<byte_stream>> socket_stream::create(std::shared_ptr<const server_addresses> addresses) {
   const int watch = make_watch();
   if (watch < 0) {
     return error{std::string("no descriptor for a connection (") + std::strerror(errno) + "); raise ulimit -n", errno};
@@ -103,7 +57,7 @@ result<std::unique_ptr<byte_stream>> socket_stream::create(std::vector<socket_ad
   return std::unique_ptr<byte_stream>(new socket_stream(std::move(addresses), watch));
 }
 
-socket_stream::socket_stream(std::vector<socket_address> addresses, int watch)
+socket_stream::socket_stream(std::shared_ptr<const server_addresses> addresses, int watch)
     : addresses_(std::move(addresses)), watch_(watch) {}
 
 socket_stream::~socket_stream() {
@@ -111,19 +65,16 @@ socket_stream::~socket_stream() {
   close_owned(watch_);
 }
 
-// The vector has at least one element, so nothing is allocated.
 void socket_stream::use_server(std::string_view host, std::uint16_t port, std::string_view) {
   const socket_address found = address_in_digits(host, port);
-  if (found.bytes == 0) return;
-  addresses_.resize(1);
-  addresses_[0] = found;
-  next_address_ = 0;
+  if (found.bytes > 0) moved_to_ = found;
 }
 
 int socket_stream::connect() {
   address_ = next_address_;
-  next_address_ = (next_address_ + 1) % addresses_.size();
-  const socket_address& to = addresses_[address_];
+  next_address_ = addresses_->after(address_);
+  const socket_address to = moved_to_.bytes > 0 ? moved_to_ : addresses_->at(address_);
+  if (to.bytes == 0) return EHOSTUNREACH;  // no lookup has found an address yet
   socket_ =
       platform::own_descriptor(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
   if (socket_ < 0) return errno;

@@ -209,7 +209,8 @@ std::uint64_t store_backend::tend() {
   }
   if (!was_reached_.load()) greet_late_store();
   const std::uint64_t now_ns = time_.now_ns();
-  return std::clamp(next_ns - std::min(next_ns, now_ns), shortest_pause_ns, longest_pause_ns);
+  const std::uint64_t until_next_ns = std::min(next_ns - std::min(next_ns, now_ns), tend_more());
+  return std::clamp(until_next_ns, shortest_pause_ns, longest_pause_ns);
 }
 
 // The first connection is the last to go, since it gives the blocks back. A store that is away is not waited for: what

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -86,6 +87,8 @@ class store_backend : public backend {
   [[nodiscard]] virtual far::error has_no_room() const = 0;
   // Tells the store, by the first connection, that it will not hear from us again; false: it cannot be said now.
   [[nodiscard]] virtual bool say_farewell() { return true; }
+  // Whatever else the protocol does in tend(), which returns after so many ns at most. By one thread at a time.
+  [[nodiscard]] virtual std::uint64_t tend_more() { return std::numeric_limits<std::uint64_t>::max(); }
 
   void greet_late_store();
   void renew_secrets();

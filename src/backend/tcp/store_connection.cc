@@ -124,7 +124,7 @@ std::ptrdiff_t store_connection::send_handshake() {
 void store_connection::become_ready(std::uint64_t now_ns) {
   phase_ = phase::ready;
   refused_ = false;
-  heard_ns_ = now_ns;
+  note_heard(now_ns);
   away_since_ns_.store(0, std::memory_order_relaxed);
   if (session_.note_recovery()) log_line(log_level::info, "far tier %s answers again", peer_.c_str());
 }

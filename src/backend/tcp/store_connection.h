@@ -93,7 +93,10 @@ class store_connection : public transfer_connection {
   [[nodiscard]] transfer_queue& pending() FAR_REQUIRES(lock) { return pending_; }
 
   // Bytes of the store have come.
-  void note_heard(std::uint64_t now_ns) FAR_REQUIRES(lock) { heard_ns_ = now_ns; }
+  void note_heard(std::uint64_t now_ns) FAR_REQUIRES(lock) {
+    heard_ns_ = now_ns;
+    session_.note_contact(now_ns);
+  }
   // The store has answered a request.
   void note_answer() FAR_REQUIRES(lock) { failures_ = redirections_ = 0; }
   // Whether the silence has lasted so long that a ping is due.

@@ -1,18 +1,28 @@
 #include "backend/tcp/tcp_backend.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "backend/tcp/secure_stream.h"
 #include "backend/tcp/socket_stream.h"
 #include "base/check.h"
+#include "base/log.h"
 
 namespace far::backend {
 namespace {
 
 // How long a process that ends waits until it can say so.
 constexpr std::uint64_t exit_patience_ns = 1'000'000'000;
+
+// How long a server is away before its name is looked up again, and from one lookup to the next: other clients ask the
+// same DNS server.
+constexpr std::uint64_t lookup_after_ns = 1'000'000'000;
+constexpr std::uint64_t between_lookups_ns = 5'000'000'000;
+constexpr std::uint64_t lookup_pause_ns = 20'000'000;  // while one is under way
 
 }  // namespace
 
@@ -35,7 +45,9 @@ result<tcp_trust> tcp_trust::load(const tcp_options& chosen) {
 result<std::unique_ptr<backend>> tcp_backend::open(const tcp_endpoint& server, const tcp_options& chosen,
                                                    const tcp_trust& trust, std::uint64_t patience_ns) {
   std::unique_ptr<tcp_backend> opened(new tcp_backend("tcp://" + server.text(), chosen, trust, machine_clock()));
-  if (result<void> connected = opened->make_connections(server); !connected) return connected.error();
+  const result<std::vector<socket_address>> addresses = resolve(server);
+  if (!addresses) return addresses.error();
+  if (result<void> made = opened->make_connections(server, addresses.value()); !made) return made.error();
   if (result<void> connected = opened->connect(patience_ns); !connected) {
     return connected.error();
   }
@@ -45,7 +57,9 @@ result<std::unique_ptr<backend>> tcp_backend::open(const tcp_endpoint& server, c
 result<std::unique_ptr<backend>> tcp_backend::open_later(const tcp_endpoint& server, const tcp_options& chosen,
                                                          const tcp_trust& trust) {
   std::unique_ptr<tcp_backend> opened(new tcp_backend("tcp://" + server.text(), chosen, trust, machine_clock()));
-  if (result<void> connected = opened->make_connections(server); !connected) return connected.error();
+  const result<std::vector<socket_address>> known = resolve(server);
+  const std::vector<socket_address> addresses = known ? known.value() : std::vector<socket_address>();
+  if (result<void> made = opened->make_connections(server, addresses); !made) return made.error();
   opened->connect_later();
   return std::unique_ptr<backend>(std::move(opened));
 }
@@ -85,6 +99,7 @@ tcp_backend::~tcp_backend() {
     // alone: both are shared with the parent. A thread that held a lock there does not exist here.
     for (const std::unique_ptr<tcp_connection>& connection : connections_)
       connection->restart_in_child(wire::first_child_channel);
+    static_cast<void>(lookup_.release());  // perhaps amid a step
     return;
   }
   if (is_child()) return;
@@ -103,11 +118,11 @@ void tcp_backend::add_stream(std::unique_ptr<byte_stream> stream) {
   add_connection(*connections_.back());
 }
 
-result<void> tcp_backend::make_connections(const tcp_endpoint& server) {
-  const result<std::vector<socket_address>> addresses = resolve(server);
-  if (!addresses) return addresses.error();
+result<void> tcp_backend::make_connections(const tcp_endpoint& server, const std::vector<socket_address>& addresses) {
+  addresses_ = std::make_shared<server_addresses>(addresses);
+  if (address_in_digits(server.host, server.port).bytes == 0) lookup_ = std::make_unique<name_lookup>(server);
   for (std::uint64_t i = 0; i < chosen_.connections; ++i) {
-    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(addresses.value());
+    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(addresses_);
     if (!stream) return stream.error();
     std::unique_ptr<byte_stream> used = std::move(stream).value();
     if (trust_.tls) used = std::make_unique<secure_stream>(std::move(used), *trust_.tls, server.host);
@@ -138,12 +153,47 @@ bool tcp_backend::say_farewell() {
 void tcp_backend::after_fork_in_child() {
   become_child();
   session_.unlock_after_fork();
+  if (addresses_) addresses_->unlock_after_fork();
+  if (lookup_) lookup_->cancel();
   if (trust_.tls) trust_.tls->unlock_after_fork();
   // Drawn at random: numbers of processes are not unique among containers.
   std::uint32_t drawn = 0;
   wire::fill_random(std::as_writable_bytes(std::span(&drawn, 1)));
   std::uint32_t channel = wire::first_child_channel | (drawn & ~static_cast<std::uint32_t>(most_connections - 1));
   for (const std::unique_ptr<tcp_connection>& connection : connections_) connection->restart_in_child(channel++);
+}
+
+// A server that is away may have moved: its name is looked up again from time to time until it answers.
+std::uint64_t tcp_backend::tend_more() {
+  if (lookup_ == nullptr) return std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t since_ns = connections_[0]->away_since_ns();
+  const std::uint64_t now_ns = time().now_ns();
+  if (since_ns == 0) {
+    lookup_->cancel();
+    is_lookup_failure_told_ = false;
+    return std::numeric_limits<std::uint64_t>::max();
+  }
+  if (lookup_->is_under_way()) {
+    end_lookup();
+  } else if (now_ns >= std::max(lookup_at_ns_, since_ns + lookup_after_ns)) {
+    lookup_at_ns_ = now_ns + between_lookups_ns;
+    lookup_->begin();
+  }
+  return lookup_pause_ns;
+}
+
+// Ends the lookup, if it has an answer.
+void tcp_backend::end_lookup() {
+  const std::optional<result<std::vector<socket_address>>> found = lookup_->advance();
+  if (!found) return;
+  if (*found) {
+    if (addresses_->replace(found->value())) {
+      log_line(log_level::info, "far tier %s: its name has other addresses now, which are tried, too", peer().c_str());
+    }
+  } else if (!std::exchange(is_lookup_failure_told_, true)) {
+    log_line(log_level::warning, "far tier %s: %s; going on with the addresses of before", peer().c_str(),
+             found->error().message.c_str());
+  }
 }
 
 std::string tcp_backend::describe() const {

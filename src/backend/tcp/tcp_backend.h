@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "backend/tcp/connection.h"
+#include "backend/tcp/name_lookup.h"
+#include "backend/tcp/server_addresses.h"
 #include "backend/tcp/store_backend.h"
 #include "backend/tcp/tcp_session.h"
 #include "backend/tcp/tcp_uri.h"
@@ -36,8 +38,8 @@ class tcp_backend final : public store_backend {
       const tcp_endpoint& server, const tcp_options& chosen, const tcp_trust& trust,
       std::uint64_t patience_ns = std::numeric_limits<std::uint64_t>::max());
 
-  // A backend of a server that is not reachable now: tend() keeps trying. Until it has been reached it does not
-  // answer() and has no room. Errors: its name cannot be resolved.
+  // A backend of a server that is not reachable now, or whose name has no address now: tend() keeps trying. Until it
+  // has been reached it does not answer() and has no room. Errors: no descriptor left.
   [[nodiscard]] static result<std::unique_ptr<backend>> open_later(const tcp_endpoint& server,
                                                                    const tcp_options& chosen, const tcp_trust& trust);
 
@@ -63,16 +65,24 @@ class tcp_backend final : public store_backend {
  private:
   tcp_backend(std::string peer, const tcp_options& chosen, const tcp_trust& trust, const platform::clock& time);
   void add_stream(std::unique_ptr<byte_stream> stream);
-  [[nodiscard]] result<void> make_connections(const tcp_endpoint& server);
+  [[nodiscard]] result<void> make_connections(const tcp_endpoint& server, const std::vector<socket_address>& addresses);
   [[nodiscard]] std::uint64_t usable_slots() const override;
   [[nodiscard]] far::error has_no_room() const override;
   [[nodiscard]] bool say_farewell() override;
+  [[nodiscard]] std::uint64_t tend_more() override;
+  void end_lookup();
   [[nodiscard]] const session_epoch& session() const override { return session_; }
 
   const tcp_options chosen_;
   const tcp_trust trust_;
   tcp_session session_;
   std::vector<std::unique_ptr<tcp_connection>> connections_;
+
+  // Of the server's name; both nullptr where it is an address, or in the simulation.
+  std::shared_ptr<server_addresses> addresses_;
+  std::unique_ptr<name_lookup> lookup_;
+  std::uint64_t lookup_at_ns_ = 0;       // when the name may be looked up again; of the thread that tends
+  bool is_lookup_failure_told_ = false;  // of this outage; as well
 };
 
 }  // namespace far::backend

@@ -41,6 +41,14 @@ class tcp_session final : public session_epoch {
     return true;
   }
 
+  // The server of the session of `epoch` has been found at another of its addresses. Returns whether that is news.
+  bool moved(std::uint32_t epoch, std::size_t address) {
+    const lock_guard guard(lock_);
+    if (now_.epoch != epoch || now_.address == address) return false;
+    now_.address = address;
+    return true;
+  }
+
   // The server does not know the session of `epoch` any more. Returns whether that is news.
   bool lost(std::uint32_t epoch) {
     const lock_guard guard(lock_);
@@ -50,8 +58,20 @@ class tcp_session final : public session_epoch {
     return true;
   }
 
+  // Another server answers under the same name. Returns whether that is news in this epoch.
+  [[nodiscard]] bool note_stranger(std::uint32_t epoch) { return told_of_stranger_.exchange(epoch) != epoch; }
+
   // The most that the server lends, by its last report; 0 before the first.
   [[nodiscard]] std::uint64_t quota_slots() const { return quota_slots_.load(std::memory_order_relaxed); }
+
+  // Whether the server may have ended the session, as it has not been reached for so long. It notices that nobody is
+  // there up to its --silence later than we do, which is not known here: its default is.
+  [[nodiscard]] bool lease_is_over(std::uint64_t now_ns) const {
+    constexpr std::uint64_t usual_lease_ns = 3'600'000'000'000;  // of a server too old to say
+    constexpr std::uint64_t usual_silence_ns = 60'000'000'000;
+    const std::uint64_t granted_ns = lease_ns();
+    return now_ns > last_contact_ns() + (granted_ns == 0 ? usual_lease_ns : granted_ns) + usual_silence_ns;
+  }
 
   // How long the server keeps the session without a connection, by its last report; 0 before the first.
   [[nodiscard]] std::uint64_t lease_ns() const { return lease_ms_.load(std::memory_order_relaxed) * 1'000'000; }
@@ -80,6 +100,7 @@ class tcp_session final : public session_epoch {
   std::atomic<std::uint64_t> quota_slots_{0};
   std::atomic<std::uint64_t> lease_ms_{0};
   std::atomic<std::uint64_t> identity_{0};
+  std::atomic<std::uint32_t> told_of_stranger_{0};
   std::atomic<const control_source*> blocks_{nullptr};
 };
 

@@ -19,6 +19,10 @@ class session_epoch {
   [[nodiscard]] bool note_outage() { return !in_outage_.exchange(true); }
   [[nodiscard]] bool note_recovery() { return in_outage_.exchange(false); }
 
+  // A connection of the session has heard from the store.
+  void note_contact(std::uint64_t now_ns) { contact_ns_.store(now_ns, std::memory_order_relaxed); }
+  [[nodiscard]] std::uint64_t last_contact_ns() const { return contact_ns_.load(std::memory_order_relaxed); }
+
  protected:
   ~session_epoch() = default;
   void set_epoch(std::uint32_t epoch) { epoch_.store(epoch, std::memory_order_release); }
@@ -26,6 +30,7 @@ class session_epoch {
  private:
   std::atomic<std::uint32_t> epoch_{1};
   std::atomic<bool> in_outage_{false};
+  std::atomic<std::uint64_t> contact_ns_{0};
 };
 
 // Moves the transfers of several channels. No call blocks, and only the stream makes system calls.
