@@ -1,6 +1,7 @@
 """Servers that leave while a program uses them: stopped one after the other and started again, or removed. Nothing is lost,
 also with one copy of everything."""
 
+import json
 import re
 import signal
 import subprocess
@@ -74,6 +75,36 @@ class Leaving(Servers):
 
     def test_three_servers_are_restarted_one_after_the_other_with_two_copies(self):
         self.restart_all("copies=2&timeout=20s")
+
+    def lacking_copies(self, process):
+        done = subprocess.run([support.FARHEAP, "stats", "--json", str(process.pid)], capture_output=True, text=True,
+                              timeout=support.DEADLINE_S)
+        self.assertEqual(done.returncode, 0, done)
+        return json.loads(done.stdout)["lacking_copies"]
+
+    def test_with_no_more_servers_than_copies_pages_go_on_leaving(self):
+        """There is no other place for what the server holds, so it waits; fewer copies are written meanwhile."""
+        servers = [self.server(options=["--drain", "3600s"]) for _ in range(2)]
+        process = self.begin_load(servers, "copies=2&timeout=5s")
+        servers[0].process.send_signal(signal.SIGTERM)
+        support.wait_until(lambda: f"{servers[0].where()} is about to stop" in self.texts()[1], "the client was told",
+                           process=process)
+        self.await_rounds(process, 2)
+        self.assertIsNone(servers[0].process.poll(), "it ended although the client needs it")
+        servers[0].process.send_signal(signal.SIGTERM)  # the operator does not want to wait
+        servers[0].process.wait(support.DEADLINE_S)
+        servers[0].process.stdout.close()
+        self.await_rounds(process, 1)
+        self.assertGreater(self.lacking_copies(process), 0)
+        servers[0].start()
+        support.wait_until(lambda: f"{servers[0].where()} answers again" in self.texts()[1] and
+                           self.lacking_copies(process) == 0, "everything had two copies again", process=process,
+                           deadline_s=support.DEADLINE_S)
+        servers[1].kill()
+        self.await_rounds(process, 1)
+        process.stdin.close()
+        self.assertEqual(process.wait(support.DEADLINE_S), 0, self.texts()[1][-3000:])
+        self.assertEqual(self.texts()[0].splitlines()[-1], "sound")
 
     def remove(self, process, where):
         return subprocess.run([support.FARHEAP, "remove-server", str(process.pid), where], capture_output=True,

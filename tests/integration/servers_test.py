@@ -24,9 +24,9 @@ ROUNDS = 100 if support.SOAK else 2
 class Server:
     """A farheapd, in a network namespace of its own or on loopback. Its address stays the same when it starts again."""
 
-    def __init__(self, folder, namespace=None, address="127.0.0.1", port=0, options=()):
+    def __init__(self, folder, namespace=None, address="127.0.0.1", port=0, options=(), grace="60s"):
         self.folder, self.namespace, self.address, self.port = folder, namespace, address, port
-        self.options = options
+        self.options, self.grace = options, grace
         self.process = None
         self.start()
 
@@ -36,7 +36,7 @@ class Server:
         with tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".log", delete=False) as errors:
             self.errors = pathlib.Path(errors.name)
             self.process = support.start([*inside, FARHEAPD, "--listen", f"{self.address}:{self.port}", "--memory",
-                                          "1G", "--threads", "1", "--grace", "60s", *protected, *self.options],
+                                          "1G", "--threads", "1", "--grace", self.grace, *protected, *self.options],
                                          stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
         found = re.search(r"listening on .*:(\d+)", line)
@@ -324,6 +324,37 @@ class OutOfReach(Servers):
         self.assertEqual(process.returncode, -signal.SIGABRT, err[-3000:])
         self.assertNotIn("corrupt", out)
         self.assertRegex(err, r"the program needs the bytes at 0x[0-9a-f]+, and they are lost")
+
+
+class PausedClient(Servers):
+    """A program that is stopped in a debugger, or with its container, for longer than servers wait for a word of it."""
+
+    def pause(self, options=()):
+        server = self.server(grace="1s", options=["--silence", "1s", *options])
+        process = self.begin_verifier(self.far([server], "timeout=20s"))
+        self.wait_until_far(process, server)
+        os.killpg(process.pid, signal.SIGSTOP)
+        return process, server
+
+    def go_on_after(self, process, seconds):
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGCONT)
+
+    def test_its_bytes_outlive_silence_and_grace(self):
+        process, server = self.pause()
+        self.go_on_after(process, 5)
+        err = self.finish_verifier(process)
+        self.assertIn("the connection is lost", err, "the pause was longer than the silence that the server allows")
+        self.assertIn(f"{server.where()} answers again", err)
+
+    def test_a_lease_that_is_over_ends_it_with_a_clear_message(self):
+        process, server = self.pause(["--lease", "2s"])
+        self.go_on_after(process, 6)
+        process.wait(support.DEADLINE_S)
+        out, err = self.texts()
+        self.assertEqual(process.returncode, -signal.SIGABRT, err[-3000:])
+        self.assertNotIn("corrupt", out)
+        self.assertIn(f"{server.where()} has lost the slots of this program", err)
 
 
 class NamedTwice(Servers):

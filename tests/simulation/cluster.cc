@@ -1,6 +1,7 @@
 #include "cluster.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "trace.h"
@@ -80,18 +81,24 @@ void cluster::run_weather() {
     if (late_ != nullptr && random_.chance(200)) add_late_member();
     if (chosen_.has_parity && random_.chance(200)) books_->make_work();
     if (calm_ || stopping_ || chosen_.is_untroubled || !all_known() || !is_whole()) continue;
-    const std::size_t victim = random_.below(server_count());
+    std::array<std::size_t, 2> victims{random_.below(server_count())};
+    is_pair_ = chosen_.copies > 2 && random_.chance(700);
+    victims[1] = is_pair_ ? (victims[0] + random_.between(1, server_count() - 1)) % server_count() : victims[0];
+    pairs_ += is_pair_;
     note_trouble_ahead();
     is_first_trouble_ = true;
     are_troubles_over_ = false;
-    for (std::uint64_t left = random_.between(1, 4); left > 0 && !is_ending() && !are_troubles_over_; --left) {
+    for (std::uint64_t left = random_.between(1, is_pair_ ? 8 : 4); left > 0 && !is_ending() && !are_troubles_over_;
+         --left) {
+      const std::size_t victim = is_pair_ ? victims[random_.below(2)] : victims[0];
       make_trouble(victim);
       is_first_trouble_ = false;
       const std::uint64_t most = random_.chance(300) ? trouble_lasts_.longest_slices : trouble_lasts_.usual_slices;
       threads_.sleep(random_.between(1, most) * chosen_.slice_ns);
       after_trouble(victim);
     }
-    heal(victim);
+    heal(victims[0]);
+    if (is_pair_) heal(victims[1]);
   }
   weather_ended_ = true;
 }
@@ -139,6 +146,7 @@ void cluster::check_copies() const {
 
 std::vector<cluster::count> cluster::counted() const {
   std::vector<count> all{{"troubles", troubles_}, {"crashes", crashes_}};
+  if (!chosen_.has_parity) all.push_back({"pairs in trouble", pairs_});
   for (const count& one : books_->counted()) all.push_back(one);
   return all;
 }

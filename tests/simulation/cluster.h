@@ -1,8 +1,8 @@
-// Three servers under a replicated far tier with two copies, or four under one with parity, and their weather:
-// something is wrong with one of them at a time, and with the next only when every copy is whole again and whatever
-// began before that has ended; besides, the client may be cut off from all of them (network_cluster.h). So no byte may
-// ever be lost. With one copy nothing goes wrong that loses bytes: a server
-// ends only when it has said so before, and holds nothing any more.
+// Three servers under a replicated far tier with two copies, four under one with three copies or with parity, and their
+// weather: something is wrong with one of them at a time, with three copies also with two, and with the next only when
+// every copy is whole again and whatever began before that has ended; besides, the client may be away from all of them
+// (network_cluster.h). So no byte may ever be lost. With one copy nothing goes wrong that loses bytes: a server ends
+// only when it has said so before, and holds nothing any more.
 //
 // The kind of servers is left to derived classes: the layer of copies over clients that misbehave by themselves
 // (simulated_cluster.h), or over the client, the wire and the server of `tcp:` (network_cluster.h).
@@ -43,7 +43,7 @@ class cluster {
   cluster(const cluster&) = delete;
   cluster& operator=(const cluster&) = delete;
 
-  [[nodiscard]] std::size_t server_count() const { return chosen_.has_parity ? 4 : 3; }
+  [[nodiscard]] std::size_t server_count() const { return chosen_.has_parity || chosen_.copies == 3 ? 4 : 3; }
   // The far tier; to be taken once, and to outlive this object's users but not this object.
   [[nodiscard]] std::unique_ptr<backend::backend> take_tier() { return std::move(tier_); }
   // The backend that writes to it; before start().
@@ -62,6 +62,10 @@ class cluster {
   void note_trouble_ahead() { well_since_.reset(); }
   // Waits until it is.
   void wait_until_whole();
+  // In the child of a fork of the simulation: all is well from now on, and the parent is stopped; and later, the parent
+  // ends. The second returns for how long the child should outlive it, to show what its end has changed.
+  virtual void be_in_child() {}
+  [[nodiscard]] virtual std::uint64_t end_parent() { return 0; }
   // Takes a server away for good, with all it holds.
   void lose_one() { take_away(random_.below(server_count())); }
 
@@ -101,6 +105,8 @@ class cluster {
   [[nodiscard]] bool is_ending() const { return calm_ || stopping_; }
   // Whether every copy was whole before the trouble that is being made.
   [[nodiscard]] bool is_first_trouble() const { return is_first_trouble_; }
+  // Whether two servers are in trouble, or may be soon.
+  [[nodiscard]] bool is_pair_in_trouble() const { return is_pair_; }
   // It has been enough for this time.
   void end_troubles() { are_troubles_over_ = true; }
 
@@ -142,12 +148,14 @@ class cluster {
   std::string late_name_;
   bool has_late_ = false;
   bool is_first_trouble_ = false;
+  bool is_pair_ = false;
   bool are_troubles_over_ = false;
   bool stopping_ = false;
   bool calm_ = false;
   bool weather_ended_ = false;
   std::uint64_t troubles_ = 0;
   std::uint64_t crashes_ = 0;
+  std::uint64_t pairs_ = 0;  // of servers that were in trouble at the same time
 };
 
 }  // namespace far::simulation

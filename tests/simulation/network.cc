@@ -82,7 +82,8 @@ class network::network_stream final : public backend::byte_stream {
     owner_.forget_closed();
   }
 
-  void abandon() override { fail("the simulation does not fork"); }
+  // The link stays the parent's, from which nothing is heard any more.
+  void abandon() override { link_ = nullptr; }
   int descriptor() const override { return -1; }
 
   void wait(std::uint64_t timeout_ns) override {
@@ -92,6 +93,7 @@ class network::network_stream final : public backend::byte_stream {
     owner_.threads_.sleep(1 + owner_.random_.below(longest_ns));
   }
 
+  [[nodiscard]] bool uses(const link& connection) const { return link_.get() == &connection; }
   [[nodiscard]] bool is_connected() const {
     return link_ != nullptr && link_->is_serving && !link_->is_broken && !link_->is_forgotten && !link_->server_closed;
   }
@@ -304,6 +306,14 @@ void network::mend(std::size_t server) {
 void network::break_all(std::size_t server) {
   for (const std::shared_ptr<link>& connection : links_) {
     if (connection->server == server) break_off(*connection);
+  }
+}
+
+void network::break_others(std::size_t server) {
+  for (const std::shared_ptr<link>& connection : links_) {
+    const bool is_ours = std::any_of(streams_[server].begin(), streams_[server].end(),
+                                     [&](const network_stream* stream) { return stream->uses(*connection); });
+    if (connection->server == server && !is_ours) break_off(*connection);
   }
 }
 

@@ -132,6 +132,8 @@ class network {
   // All is well with the road again, also for what is on it.
   void mend(std::size_t server);
   void forget_all(std::size_t server);
+  // In the child of a fork: its parent ends. Requires: the child has connected since.
+  void break_others(std::size_t server);
 
   [[nodiscard]] const network_options& options() const { return chosen_; }
   [[nodiscard]] const network_counts& counted() const { return counts_; }

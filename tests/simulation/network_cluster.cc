@@ -20,8 +20,9 @@ constexpr const char* secret = "a token for the simulation";
 // How long the scheduler keeps a thread from running, with room to spare.
 constexpr std::uint64_t freezing_slices = 8'000;
 
-// A partition may last until every server has noticed it.
-constexpr std::uint64_t longest_partition_timeouts = 8;
+// A client may be away until every server has noticed it, and mostly it has come back before.
+constexpr std::uint64_t longest_absence_timeouts = 64;
+constexpr std::uint64_t usual_absence_timeouts = 8;
 
 // A long way with room for little would make everybody late.
 network_options draw_network(random_source& random, const cluster_options& chosen) {
@@ -76,16 +77,20 @@ network_cluster::~network_cluster() {
 void network_cluster::make_servers(std::uint64_t capacity_slots) {
   for (std::size_t i = 0; i < server_count(); ++i) {
     const std::uint64_t grace_ns = random_.one_of<std::uint64_t>({2, 16, 1000}) * timeout_ns_ + freezing_ns_;
+    const std::uint64_t lease_ns = random_.one_of<std::uint64_t>({0, 10'000}) * timeout_ns_ + freezing_ns_;
+    const std::uint64_t silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_;
     least_grace_ns_ = std::min(least_grace_ns_, grace_ns);
+    least_silence_ns_ = std::min(least_silence_ns_, silence_ns);
+    least_kept_ns_ = std::min(least_kept_ns_, std::max(grace_ns, lease_ns));
     servers_[i] = std::make_unique<network_server>(
         threads_, random_, time_, network_,
         network_server_options{.name = "server " + std::to_string(i),
                                .number = i,
                                .memory_blocks = capacity_slots / wire::block_slots + random_.between(0, 8),
                                .grace_ns = grace_ns,
-                               .lease_ns = random_.one_of<std::uint64_t>({0, 10'000}) * timeout_ns_ + freezing_ns_,
+                               .lease_ns = lease_ns,
                                .patience_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
-                               .silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
+                               .silence_ns = silence_ns,
                                .loops = random_.between(1, 3),
                                .stuck_per_mille = random_.one_of<std::uint64_t>({0, 50, 300}),
                                .slice_ns = chosen_.slice_ns,
@@ -117,14 +122,22 @@ void network_cluster::start() {
 
 void network_cluster::stop() {
   cluster::stop();
+  if (!has_damaged_ && damaged_slots() > 0) {
+    fail("%llu copies were taken for damaged, and none is", static_cast<unsigned long long>(damaged_slots()));
+  }
   for (const auto& server : servers()) server->stop();
 }
 
 void network_cluster::make_trouble(std::size_t server) {
   network_server& victim = *servers_[server];
-  const std::uint64_t drawn = random_.below(11);
+  const std::uint64_t drawn = random_.below(13);
   note_trouble(drawn, victim.name());
-  if (drawn == 10) return partition();
+  // What is written after an absence may be on one server only, which must not be the one that is about to end.
+  const bool may_be_away =
+      std::none_of(servers().begin(), servers().end(), [](const auto& one) { return one->drains(); });
+  if (drawn == 10 && may_be_away) return partition();
+  if (drawn == 11 && may_be_away) return stop_client();
+  if (drawn == 12) return damage(victim);
   const scheduler::uninterrupted body;
   road& way = network_.road_to(server);
   switch (drawn) {
@@ -145,8 +158,17 @@ void network_cluster::make_trouble(std::size_t server) {
   if (random_.chance(400)) victim.start();
 }
 
-// The client's own network is away: every road is cut at once, for at most half the time that any server keeps what
-// a client that is away has stored there. Nothing may be lost by it, whatever is wrong with the one server besides.
+// How long the client is away from all servers at once: at most half the time that any of them keeps what a client that
+// is away has stored there, also beyond its grace, as nobody else needs the memory. Nothing may be lost by it, whatever
+// is wrong with the one server besides.
+std::uint64_t network_cluster::draw_absence() {
+  const std::uint64_t timeouts = random_.chance(300) ? longest_absence_timeouts : usual_absence_timeouts;
+  const std::uint64_t ns = 1 + random_.below(std::min(least_kept_ns_ / 2, timeouts * timeout_ns_));
+  absences_beyond_grace_ += ns > least_grace_ns_;
+  return ns;
+}
+
+// The client's own network is away: every road is cut at once.
 void network_cluster::partition() {
   ++partitions_;
   std::array<bool, most_servers> were_cut{};
@@ -154,9 +176,34 @@ void network_cluster::partition() {
     const scheduler::uninterrupted body;
     for (std::size_t i = 0; i < server_count(); ++i) were_cut[i] = std::exchange(network_.road_to(i).is_cut, true);
   }
-  threads_.sleep(1 + random_.below(std::min(least_grace_ns_ / 2, longest_partition_timeouts * timeout_ns_)));
+  threads_.sleep(draw_absence());
   const scheduler::uninterrupted body;
   for (std::size_t i = 0; i < server_count(); ++i) network_.road_to(i).is_cut = were_cut[i];
+  end_troubles();
+}
+
+// The client's process is stopped, as by a debugger, and time goes on at the servers.
+void network_cluster::stop_client() {
+  ++client_stops_;
+  const std::uint64_t ns = draw_absence();
+  threads_.stop_process(ns);
+  threads_.sleep(ns);
+  end_troubles();
+}
+
+// The memory of a server is damaged. Whoever reads there has to notice, take the bytes from the other server, and have
+// them written here again. Only their writer can tell wrong bytes, so this is where no page moves between servers,
+// which would be the case after other troubles, and what nobody has noticed in the end is mended before the next.
+void network_cluster::damage(network_server& victim) {
+  if (!is_first_trouble() || has_late()) return;
+  {
+    const scheduler::uninterrupted body;
+    has_damaged_ = true;
+    victim.damage(random_.one_of<std::uint64_t>({20, 200, 1000}));
+  }
+  threads_.sleep(random_.between(1, trouble_lasts_.longest_slices) * chosen_.slice_ns);
+  const scheduler::uninterrupted body;
+  victim.undo_damage();
   end_troubles();
 }
 
@@ -174,6 +221,23 @@ void network_cluster::heal(std::size_t server) {
   if (!servers_[server]->is_up()) servers_[server]->crash();
   servers_[server]->start();
   all_over_at_ns_ = time_.now_ns() + timeout_ns_ + freezing_ns_;
+}
+
+void network_cluster::be_in_child() {
+  for (std::size_t i = 0; i < server_count(); ++i) {
+    const scheduler::uninterrupted body;
+    network_.mend(i);
+    servers_[i]->set_paused(false);
+    servers_[i]->undo_damage();
+    servers_[i]->start();
+  }
+}
+
+// Beyond the grace of a session that nobody is connected to, or that nobody is heard of.
+std::uint64_t network_cluster::end_parent() {
+  const scheduler::uninterrupted body;
+  for (std::size_t i = 0; i < server_count(); ++i) network_.break_others(i);
+  return std::min(2 * (least_silence_ns_ + least_grace_ns_), longest_absence_timeouts * timeout_ns_);
 }
 
 void network_cluster::take_away(std::size_t server) {
@@ -224,6 +288,9 @@ std::vector<cluster::count> network_cluster::counted() const {
     fenced += server->counters().endings[static_cast<std::size_t>(server::close_reason::fenced)].value();
   }
   all.insert(all.end(), {{"partitions", partitions_},
+                         {"stops of the client", client_stops_},
+                         {"absences beyond grace", absences_beyond_grace_},
+                         {"damaged slots", damaged_slots()},
                          {"connections", seen.connections},
                          {"resets", seen.resets},
                          {"refusals", seen.refused_connections},

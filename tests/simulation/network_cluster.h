@@ -20,6 +20,8 @@ class network_cluster final : public cluster {
 
   void start() override;
   void stop() override;
+  void be_in_child() override;
+  [[nodiscard]] std::uint64_t end_parent() override;
   [[nodiscard]] std::vector<count> counted() const override;
 
  private:
@@ -35,6 +37,9 @@ class network_cluster final : public cluster {
   }
 
   void partition();
+  void stop_client();
+  void damage(network_server& victim);
+  [[nodiscard]] std::uint64_t draw_absence();
   void make_servers(std::uint64_t capacity_slots);
   [[nodiscard]] std::unique_ptr<backend::backend> make_client(std::size_t server, std::uint64_t capacity_slots);
   [[nodiscard]] std::span<const std::unique_ptr<network_server>> servers() const {
@@ -48,7 +53,12 @@ class network_cluster final : public cluster {
   std::uint64_t timeout_ns_ = 0;
   std::uint64_t streams_ = 0;
   std::uint64_t partitions_ = 0;
+  std::uint64_t client_stops_ = 0;
+  std::uint64_t absences_beyond_grace_ = 0;
+  bool has_damaged_ = false;
   std::uint64_t least_grace_ns_ = ~std::uint64_t{0};  // of the servers
+  std::uint64_t least_silence_ns_ = ~std::uint64_t{0};
+  std::uint64_t least_kept_ns_ = ~std::uint64_t{0};  // for which a server keeps what a client that is away has there
   network network_;
   std::array<std::unique_ptr<network_server>, most_servers> servers_;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "base/xxh3.h"
 #include "platform/local_memory.h"
 #include "trace.h"
 
@@ -13,6 +14,10 @@ namespace {
 // How often a loop looks around when nothing arrives.
 constexpr std::uint64_t longest_sleep_slices = 300;
 
+void flip(std::byte* page, std::size_t bit) {
+  page[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+}
+
 }  // namespace
 
 // The memory of one session. It tells validators which blocks the session holds.
@@ -21,7 +26,10 @@ class network_server::block_shelf final : public server::block_source {
   explicit block_shelf(network_server& owner) : owner_(owner) { owner_.shelves_.push_back(this); }
   ~block_shelf() override {
     // Blocks that were freed and not reclaimed when the server crashed.
-    for (const auto& [number, block] : blocks_) platform::unmap_local(block, server::block_bytes);
+    for (const auto& [number, block] : blocks_) {
+      owner_.forget_damage(block);
+      platform::unmap_local(block, server::block_bytes);
+    }
     std::erase(owner_.shelves_, this);
   }
 
@@ -32,9 +40,11 @@ class network_server::block_shelf final : public server::block_source {
   }
   void give_back(std::uint64_t number, std::byte* block) override {
     blocks_.erase(number);
+    owner_.forget_damage(block);
     platform::unmap_local(block, server::block_bytes);
   }
-  [[nodiscard]] const std::byte* find(std::uint64_t number) const {
+  [[nodiscard]] const std::map<std::uint64_t, std::byte*>& blocks() const { return blocks_; }
+  [[nodiscard]] std::byte* find(std::uint64_t number) const {
     const auto found = blocks_.find(number);
     return found == blocks_.end() ? nullptr : found->second;
   }
@@ -68,7 +78,7 @@ network_server::~network_server() {
 void network_server::start_threads() {
   for (std::size_t i = 0; i < loops_.size(); ++i) {
     const std::string name = chosen_.name + " loop " + std::to_string(i);
-    loops_[i].thread = threads_.spawn_timely(name, [this, i] { run_loop(i); });
+    loops_[i].thread = threads_.spawn_elsewhere(name, [this, i] { run_loop(i); });
   }
   network_.on_arrival(chosen_.number, [this] {
     for (const event_loop& loop : loops_) threads_.wake(loop.thread);
@@ -118,12 +128,38 @@ void network_server::drain() {
   }
 }
 
+void network_server::damage(std::uint64_t per_mille) {
+  for (const block_shelf* shelf : shelves_) {
+    for (const auto& [number, block] : shelf->blocks()) {
+      for (std::byte* page = block; page < block + server::block_bytes; page += page_bytes) {
+        if (!random_.chance(per_mille)) continue;
+        const std::size_t bit = random_.below(page_bytes * 8);
+        flip(page, bit);
+        damaged_[page] = {.bit = bit, .hash = fastest_xxh3().hash_64(page, page_bytes)};
+      }
+    }
+  }
+}
+
+void network_server::undo_damage() {
+  for (const auto& [page, spoilt] : damaged_) {
+    if (fastest_xxh3().hash_64(page, page_bytes) == spoilt.hash) flip(page, spoilt.bit);
+  }
+  damaged_.clear();
+}
+
+void network_server::forget_damage(std::byte* block) {
+  damaged_.erase(damaged_.lower_bound(block), damaged_.lower_bound(block + server::block_bytes));
+}
+
 // The block has one owner: a session that lost it has given it back before the next one may ask for it.
 const std::byte* network_server::bytes(backend::slot_id slot) const {
   const scheduler::uninterrupted body;
   for (auto shelf = shelves_.rbegin(); shelf != shelves_.rend(); ++shelf) {
-    const std::byte* const found = (*shelf)->find(slot / wire::block_slots);
-    if (found != nullptr) return found + slot % wire::block_slots * page_bytes;
+    std::byte* const found = (*shelf)->find(slot / wire::block_slots);
+    if (found == nullptr) continue;
+    std::byte* const page = found + slot % wire::block_slots * page_bytes;
+    return damaged_.contains(page) ? nullptr : page;
   }
   return nullptr;
 }

@@ -54,9 +54,14 @@ class network_server {
   void start();
   void set_paused(bool paused) { paused_ = paused; }
   void drain();
+  // A bit changes in so many of the pages in its memory; and the changes that nobody has noticed are taken back: pages
+  // that hold what damage() left.
+  void damage(std::uint64_t per_mille);
+  void undo_damage();
+  [[nodiscard]] bool drains() const { return lent_ != nullptr && lent_->draining(); }
   [[nodiscard]] bool is_up() const { return lent_ != nullptr && !paused_ && !lent_->draining(); }
 
-  // For validators: where the bytes of a client's slot are, or nullptr.
+  // For validators: where the bytes of a client's slot are, or nullptr; also while they are damaged.
   [[nodiscard]] const std::byte* bytes(backend::slot_id slot) const;
 
   [[nodiscard]] const std::string& name() const { return chosen_.name; }
@@ -77,6 +82,12 @@ class network_server {
     thread_id thread = 0;
   };
 
+  struct damaged_page {
+    std::size_t bit = 0;     // that has changed
+    std::uint64_t hash = 0;  // of what it holds since
+  };
+
+  void forget_damage(std::byte* block);
   void run_loop(std::size_t number);
   void turn(event_loop& loop);
   void accept_all();
@@ -96,6 +107,7 @@ class network_server {
   std::vector<block_shelf*> shelves_;  // of the sessions, the oldest first
   std::unique_ptr<server::store> lent_;
   std::vector<event_loop> loops_;
+  std::map<std::byte*, damaged_page> damaged_;
   std::uint64_t sessions_expired_ = 0;
   bool paused_ = false;
   bool stopping_ = false;

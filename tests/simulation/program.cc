@@ -344,12 +344,26 @@ void program::fork_one() {
   std::fflush(nullptr);
   const pid_t child = fork();
   FAR_CHECK(child >= 0, "a process can be forked");
-  if (child == 0) be_child();
+  if (child == 0) {
+    // Where somebody looks whether the parent lives, it does not.
+    if (begin_child_) be_forgotten_parent();
+    be_child();
+  }
   int status = 0;
   while (waitpid(child, &status, 0) < 0) FAR_CHECK(errno == EINTR, "a child can be waited for");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail("the child of a fork has failed, as it says above");
   engine_.fork().unlock();
   is_forking_ = false;
+}
+
+// Returns in a child that is not the process's own.
+void program::be_forgotten_parent() {
+  const pid_t child = fork();
+  FAR_CHECK(child >= 0, "a process can be forked");
+  if (child == 0) return;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) FAR_CHECK(errno == EINTR, "a child can be waited for");
+  _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
 // Memory that other threads were just freeing or moving is lost to the child; everything else must be as it was.
@@ -368,16 +382,32 @@ void program::be_child() {
   {
     const scheduler::engine_call call(threads_);
     if (!engine_.fork().resume_in_child().ok()) fail("a child of a fork cannot go on");
-    engine_.validate();
+    // The parent's slots are counted by the tier that outlives forks, which is not part of the worlds with servers.
+    if (!begin_child_) engine_.validate();
   }
   settle_advices_in_child();
   engine::read_ahead_state streams;
+  if (begin_child_) be_reader(streams);
   verify_all();
-  for (std::uint64_t i = 0; i < operations; ++i) do_something(streams);
+  for (std::uint64_t i = 0; i < operations && !begin_child_; ++i) do_something(streams);
   verify_all();
+  if (begin_child_ && expected_.lost_pages() > 0) fail("the child of a fork has lost what its parent stored");
   trace("the child ends");
   std::fflush(nullptr);
   _exit(0);
+}
+
+// Every other page before its parent ends, the others afterwards. There is room for all of them: nothing can leave.
+void program::be_reader(engine::read_ahead_state& streams) {
+  begin_child_();
+  {
+    const scheduler::engine_call call(threads_);
+    engine_.eviction().resize(chosen_.heap_pages);
+  }
+  for (const std::unique_ptr<allocation>& owned : allocations_) {
+    for (page_id page = owned->range.first; page < owned->range.end(); page += 2) access(streams, page, 0, false);
+  }
+  half_way_();
 }
 
 // As memory_advice does before the program goes on in the child.

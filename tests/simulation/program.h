@@ -33,6 +33,8 @@ class program {
   void run_thread();
 
   // For the end, when no thread of the program is left: reads everything, and frees everything.
+  void be_forgotten_parent();
+  void be_reader(engine::read_ahead_state& streams);
   void verify_all();
   void release_all();
   void evict_all();
@@ -40,6 +42,12 @@ class program {
   // Whether this is the child of a fork (a process of its own), of which no invariant is checked but what it reads.
   [[nodiscard]] bool is_child() const { return is_child_; }
   [[nodiscard]] std::uint64_t forks() const { return forks_; }
+  // In the worlds with servers a child has no far tier of its own: it reads what its parent has stored, and these are
+  // called before, and between its first and its second half.
+  void on_fork(std::function<void()> begin, std::function<void()> half_way) {
+    begin_child_ = std::move(begin);
+    half_way_ = std::move(half_way);
+  }
   [[nodiscard]] std::uint64_t drops_behind() const { return drops_behind_; }
 
   // Grows as long as the program's threads get anywhere.
@@ -129,6 +137,8 @@ class program {
   std::uint64_t drops_behind_ = 0;
   bool is_forking_ = false;
   bool is_child_ = false;
+  std::function<void()> begin_child_;
+  std::function<void()> half_way_;
 };
 
 }  // namespace far::simulation

@@ -56,6 +56,12 @@ thread_id scheduler::spawn_timely(std::string name, std::function<void()> body) 
   return id;
 }
 
+thread_id scheduler::spawn_elsewhere(std::string name, std::function<void()> body) {
+  const thread_id id = spawn_timely(std::move(name), std::move(body));
+  threads_[id]->is_elsewhere = true;
+  return id;
+}
+
 void scheduler::run(const std::function<void()>& between_slices) {
   while (simulated_thread* const next = choose()) {
     ++slices_;
@@ -77,6 +83,10 @@ void scheduler::run(const std::function<void()>& between_slices) {
 // Nullptr when all threads have ended.
 scheduler::simulated_thread* scheduler::choose() {
   wake_sleepers();
+  while (time_.now_ns() < stopped_until_ns_) {
+    if (simulated_thread* const found = choose_among(choice::elsewhere)) return found;
+    if (!jump_to_next_deadline(choice::elsewhere, stopped_until_ns_)) break;
+  }
   if (seek_slices_ > 0 && calls_ > 0) {
     constexpr choice sought = choice::towards_quiescence;
     if (simulated_thread* const found = choose_among(sought)) return found;
@@ -91,11 +101,20 @@ scheduler::simulated_thread* scheduler::choose() {
   return nullptr;
 }
 
+bool scheduler::counts(const simulated_thread& thread, choice allowed) {
+  switch (allowed) {
+    case choice::awake:
+    case choice::all: return true;
+    case choice::elsewhere: return thread.is_elsewhere;
+    case choice::towards_quiescence: return thread.inside_engine || thread.is_timely;
+  }
+  return true;
+}
+
 scheduler::simulated_thread* scheduler::choose_among(choice allowed) {
   const auto may_run = [&](const simulated_thread& thread) {
-    if (thread.now != status::runnable) return false;
-    if (allowed == choice::towards_quiescence) return thread.inside_engine || thread.is_timely;
-    return allowed == choice::all || thread.frozen_until_slice <= slices_;
+    if (thread.now != status::runnable || !counts(thread, allowed)) return false;
+    return allowed != choice::awake || thread.frozen_until_slice <= slices_;
   };
   std::uint64_t candidates = 0;
   for (const auto& thread : threads_) candidates += may_run(*thread);
@@ -122,12 +141,11 @@ void scheduler::wake_sleepers() {
   }
 }
 
-bool scheduler::jump_to_next_deadline(choice allowed) {
-  std::uint64_t first = never;
+bool scheduler::jump_to_next_deadline(choice allowed, std::uint64_t latest_ns) {
+  std::uint64_t first = latest_ns;
   for (const auto& thread : threads_) {
     const bool waits = thread->now == status::sleeping || thread->now == status::blocked;
-    const bool counts = allowed != choice::towards_quiescence || thread->inside_engine || thread->is_timely;
-    if (waits && counts) first = std::min(first, thread->wake_at_ns);
+    if (waits && counts(*thread, allowed)) first = std::min(first, thread->wake_at_ns);
   }
   if (first == never) return false;
   time_.advance_to(first);
@@ -186,7 +204,7 @@ void scheduler::wake(thread_id thread) {
 
 void scheduler::keep_only_current() {
   for (thread_id id = 0; id < threads_.size(); ++id) {
-    if (id != current_) threads_[id]->now = status::ended;
+    if (id != current_ && !threads_[id]->is_elsewhere) threads_[id]->now = status::ended;
     threads_[id]->inside_engine = false;
   }
   calls_ = 0;

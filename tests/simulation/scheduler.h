@@ -55,6 +55,8 @@ class scheduler {
   thread_id spawn(std::string name, std::function<void()> body);
   // The same for a thread whose silence others take for a failure: it is not kept waiting while quiescence is sought.
   thread_id spawn_timely(std::string name, std::function<void()> body);
+  // The same for a thread of another process.
+  thread_id spawn_elsewhere(std::string name, std::function<void()> body);
 
   // Runs the threads until all have ended; calls `between_slices` after each slice. Stops the process when every thread
   // waits for another.
@@ -69,7 +71,7 @@ class scheduler {
   // The same, for so long at most.
   void block(std::uint64_t nanoseconds);
   void wake(thread_id thread);
-  // As in the child of a fork: of all the threads only the calling one goes on, outside of the engine.
+  // As in the child of a fork: of all the threads of this process only the calling one goes on, outside of the engine.
   void keep_only_current();
   [[nodiscard]] thread_id current() const { return current_; }
   [[nodiscard]] bool inside_thread() const { return running_; }
@@ -122,6 +124,9 @@ class scheduler {
   // passes meanwhile, and much of it when all of them wait for a transfer.
   void seek_quiescence(std::uint64_t slices) { seek_slices_ = slices; }
 
+  // For so long only threads of other processes run, as when this one is stopped. Sleeps end meanwhile.
+  void stop_process(std::uint64_t nanoseconds) { stopped_until_ns_ = time_.now_ns() + nanoseconds; }
+
   [[nodiscard]] std::uint64_t slices() const { return slices_; }
   // Differs between runs that differ in any choice.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
@@ -137,6 +142,7 @@ class scheduler {
     bool woken = false;
     bool inside_engine = false;
     bool is_timely = false;
+    bool is_elsewhere = false;
     preemption how = preemption::at_waits;
     preemption outside = preemption::at_waits;  // once it leaves the engine
     std::uint64_t frozen_until_slice = 0;
@@ -148,10 +154,11 @@ class scheduler {
   void suspend();
   void wake_sleepers();
   [[nodiscard]] simulated_thread* choose();
-  enum class choice : std::uint8_t { awake, all, towards_quiescence };
+  enum class choice : std::uint8_t { awake, all, elsewhere, towards_quiescence };
+  [[nodiscard]] static bool counts(const simulated_thread& thread, choice allowed);
   [[nodiscard]] simulated_thread* choose_among(choice allowed);
   void perhaps_freeze(simulated_thread* thread);
-  [[nodiscard]] bool jump_to_next_deadline(choice allowed);
+  [[nodiscard]] bool jump_to_next_deadline(choice allowed, std::uint64_t latest_ns = never);
   [[noreturn]] void report_deadlock() const;
 
   random_source& random_;
@@ -163,6 +170,7 @@ class scheduler {
   std::uint64_t calls_ = 0;
   std::uint64_t slices_ = 0;
   std::uint64_t seek_slices_ = 0;
+  std::uint64_t stopped_until_ns_ = 0;  // this process
   std::uint64_t digest_ = 0;
 };
 

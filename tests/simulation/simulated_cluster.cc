@@ -98,8 +98,9 @@ void simulated_cluster::make_trouble(std::size_t server) {
   if (chosen_.copies == 1) return make_harmless_trouble(server);
   simulated_server& victim = *servers_[server];
   if (is_first_trouble()) has_moved_away_ = false;
-  // Where groups or pages move, wrong bytes would be moved, too: only their writer could tell.
-  const std::uint64_t drawn = random_.below(chosen_.has_parity ? 8 : has_late() || has_moved_away_ ? 8 : 9);
+  // Where groups or pages move or are repaired, wrong bytes would be moved, too: only their writer could tell.
+  const bool may_lie = !chosen_.has_parity && !has_late() && !has_moved_away_ && !is_pair_in_trouble();
+  const std::uint64_t drawn = random_.below(may_lie ? 9 : 8);
   note_trouble(drawn, victim.describe());
   switch (drawn) {
     case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));

@@ -99,10 +99,14 @@ scenario draw(random_source& random, const run_options& chosen) {
                    .write_per_mille = random.one_of<std::uint64_t>({50, 400, 900}),
                    .most_forks = random.one_of<std::uint64_t>({0, 1, 3}),
                    .drops_behind = random.chance(300)};
-  // The far tier must be in the process's own memory, and have no threads of its own.
-  if (chosen.tier != run_options::far_tier::memory) drawn.program.most_forks = 0;
+  // The far tier must be in the process's own memory, and have no threads of its own but those of servers.
+  const bool forks = chosen.tier == run_options::far_tier::memory || chosen.tier == run_options::far_tier::network;
+  if (!forks) drawn.program.most_forks = 0;
   if (chosen.tier == run_options::far_tier::network) draw_network(random, drawn);
   if (chosen.tier == run_options::far_tier::replicated && random.chance(250)) drawn.servers.copies = 1;
+  const bool has_copies =
+      chosen.tier == run_options::far_tier::replicated || chosen.tier == run_options::far_tier::network;
+  if (has_copies && drawn.servers.copies == 2 && random.chance(250)) drawn.servers.copies = 3;
   drawn.servers = {.slots = drawn.far.slots,
                    .maximum_delay_ns = drawn.far.maximum_delay_ns,
                    .slice_ns = drawn.threads.slice_ns,
@@ -158,6 +162,7 @@ class world {
   void run_weather();
   void run_end();
   void clear_weather();
+  void outlive_parent();
   void between_slices();
   void check_mappings() const;
 
@@ -216,6 +221,7 @@ report world::run() {
   }
   threads_.spawn("weather", [this] { run_weather(); });
   if (cluster_ != nullptr) {
+    program_.on_fork([this] { cluster_->be_in_child(); }, [this] { outlive_parent(); });
     cluster_->serve(far_);
     cluster_->start();
   }
@@ -236,6 +242,18 @@ report world::run() {
           .lost_object_reads = program_.objects().lost_races(),
           .servers = cluster_ != nullptr ? cluster_->counted() : std::vector<cluster::count>{},
           .digest = threads_.digest()};
+}
+
+// The child keeps the sessions alive that it shares with its parent.
+void world::outlive_parent() {
+  const std::uint64_t until_ns = clock_.now_ns() + cluster_->end_parent();
+  while (clock_.now_ns() < until_ns) {
+    {
+      const scheduler::engine_call call(threads_);
+      static_cast<void>(engine_->tending().tend());
+    }
+    threads_.sleep(50 * scenario_.threads.slice_ns);
+  }
 }
 
 void world::between_slices() {

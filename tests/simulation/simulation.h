@@ -14,9 +14,9 @@ struct run_options {
   std::uint64_t operations = 100;  // of each thread of the program
   enum class far_tier : std::uint8_t {
     memory,      // one, whose transfers fail
-    replicated,  // two copies on three servers, of which one at a time is in trouble
+    replicated,  // two copies on three servers, of which one at a time is in trouble; or three on four, and two
     parity,      // two pages and their parity on four servers, of which one at a time is in trouble
-    network,     // two copies, down to the bytes between the clients and the servers of `tcp:`
+    network,     // as replicated, down to the bytes between the clients and the servers of `tcp:`
   };
   far_tier tier = far_tier::memory;
 };
