@@ -69,6 +69,7 @@ __attribute__((visibility("default"))) const struct far_device_functions* far_de
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace far::plugin {
