@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -29,9 +30,12 @@ constexpr std::array gauges{
     &statistics::servers,           &statistics::peak_far_stored_bytes, &statistics::away_servers,
     &statistics::over_budget_pages, &statistics::lacking_copies};
 
+// Prometheus refuses the whole text when a label is not UTF-8, and the kernel cuts a program's name anywhere.
 std::string escaped(std::string_view label) {
+  using json = nlohmann::json;
+  const auto whole = json::parse(json(label).dump(-1, ' ', false, json::error_handler_t::replace)).get<std::string>();
   std::string text;
-  for (const char c : label) {
+  for (const char c : whole) {
     if (c == '\\' || c == '"') text += '\\';
     if (c == '\n') {
       text += "\\n";
