@@ -30,8 +30,8 @@ void add_passes(llvm::PassBuilder& to) {
     }
   };
   to.registerOptimizerLastEPCallback(guard);
-  // In the linker of full LTO. Its pipeline has no hook before the vectoriser, so streams go to its beginning: loops have
-  // their final shape by then, since each file was simplified when it was compiled.
+  // In the linker of full LTO. Its pipeline has no hook before the vectoriser, so streams go to its beginning: loops
+  // have their final shape by then, since each file was simplified when it was compiled.
   to.registerFullLinkTimeOptimizationEarlyEPCallback(
       [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
         llvm::FunctionPassManager split;
