@@ -101,6 +101,15 @@ ALONE long if_wanted(const long* a, const int* b, const char* wanted, size_t n) 
   return total;
 }
 
+ALONE long that_frees(const long* a, const int* b, void** blocks, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    total += a[b[i]];
+    free(blocks[i]);
+  }
+  return total;
+}
+
 ALONE long of_few(const long* a, const int* b) {
   long total = 0;
   for (size_t i = 0; i < 100; ++i) total += a[b[i]];
@@ -224,6 +233,9 @@ static void check_ends(const long* a, int* b) {
   EXPECT(until_ready(a, b, used, &ready) == right + a[0] && counted.gathered == 0);
   char* const wanted = calloc(used, 1);
   EXPECT(if_wanted(a, b, wanted, used) == 0 && counted.gathered == 0);
+  void** const blocks = calloc(used, sizeof *blocks);
+  EXPECT(that_frees(a, b, blocks, used) == right + a[0] && counted.gathered == 0);
+  free(blocks);
   EXPECT(of_few(a, b) != 1 && counted.gathered == 0);
   free(wanted);
   that_writes(a, b, used - 1);
@@ -237,6 +249,9 @@ int main(void) {
   check_widths(a);
   int* const b = at_end(used * sizeof *b, 0);
   for (size_t i = 0; i < used; ++i) b[i] = (int)(i * 48271 % 100000);
+  // Pages that only the first and the last index lead to.
+  b[0] = 200000;
+  b[used - 1] = 210000;
   check_shapes(a, b);
   check_ends(a, b);
   puts("counted");

@@ -193,7 +193,7 @@ class Wrapper(Directory):
                 source = SOURCES / "reader.c"
                 compiled(CLANG, "-O2", option, f"--farheap-report={report}", source, "-o", program)
                 done = [json.loads(line) for line in report.read_text().splitlines()]
-                self.assertEqual({one["kind"] for one in done if one["done"]}, {"stream", "guard"})
+                self.assertEqual({one["kind"] for one in done if one["done"]}, {"stream", "gather", "guard"})
                 compiled(CLANG, "-O2", option, "--farheap-no-guards", source, "-o", program)
                 self.assertNotRegex(compiled("objdump", "-d", program), "(call|jmp) .*<__farheap_guard>")
 
