@@ -28,8 +28,8 @@ struct raw_pointers {
     return pointer<T>(new T(std::forward<Arguments>(arguments)...));
   }
   template <typename T>
-  static const T& follow(const pointer<T>& to, const scope& /*in*/) {
-    return *to;
+  static const T* follow(const pointer<T>& to, const scope& /*in*/) {
+    return to.get();
   }
   template <typename T>
   static T& follow_to_change(pointer<T>& to, const scope& /*in*/) {
@@ -47,8 +47,8 @@ struct far_pointers_of_all {
     return far::make_unique<T>(in, std::forward<Arguments>(arguments)...);
   }
   template <typename T>
-  static const T& follow(const pointer<T>& to, const scope& in) {
-    return to.deref(in);
+  static const T* follow(const pointer<T>& to, const scope& in) {
+    return to.get(in);
   }
   template <typename T>
   static T& follow_to_change(pointer<T>& to, const scope& in) {
@@ -126,14 +126,13 @@ class list_program {
   list_program(const list_program&) = delete;
   list_program& operator=(const list_program&) = delete;
 
-  [[gnu::noinline]] std::uint64_t run(std::size_t operations) {
+  std::uint64_t run(std::size_t operations) {
     std::uint64_t sum = 0;
     for (std::size_t walk = 0; walk < operations / length; ++walk) {
       const typename Family::scope here(runtime_);
-      for (const auto* at = &lists_[walk % lists_.size()]; *at;) {
-        const list_node<Family>& node = Family::follow(*at, here);
-        sum += node.value;
-        at = &node.next;
+      const auto& first = lists_[walk % lists_.size()];
+      for (const auto* node = Family::follow(first, here); node != nullptr; node = Family::follow(node->next, here)) {
+        sum += node->value;
       }
     }
     return sum;
@@ -154,20 +153,19 @@ class tree_program {
 
   tree_program(far::runtime& in, std::size_t nodes) : runtime_(in), nodes_(nodes), root_(build(0, nodes)) {}
 
-  [[gnu::noinline]] std::uint64_t run(std::size_t operations) {
+  std::uint64_t run(std::size_t operations) {
     random_numbers random(5);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < operations; ++i) {
       const std::uint64_t wanted = random.below(nodes_);
       const typename Family::scope here(runtime_);
-      const auto* at = &root_;
-      while (*at) {
-        const tree_node<Family>& node = Family::follow(*at, here);
-        if (node.key == wanted) {
-          sum += node.content[0];
+      const auto* node = Family::follow(root_, here);
+      while (node != nullptr) {
+        if (node->key == wanted) {
+          sum += node->content[0];
           break;
         }
-        at = wanted < node.key ? &node.less : &node.more;
+        node = Family::follow(wanted < node->key ? node->less : node->more, here);
       }
     }
     return sum;
@@ -206,17 +204,19 @@ class map_program {
     }
   }
 
-  [[gnu::noinline]] std::uint64_t run(std::size_t operations) {
+  std::uint64_t run(std::size_t operations) {
     random_numbers random(6);
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < operations; ++i) {
       const std::uint64_t wanted = random.below(entries_);
       const typename Family::scope here(runtime_);
-      for (std::size_t at = home_of(wanted); table_[at]; at = at + 1 == table_.size() ? 0 : at + 1) {
-        const map_entry& entry = Family::follow(table_[at], here);
-        if (entry.key != wanted) continue;
-        sum += entry.value;
-        break;
+      std::size_t at = home_of(wanted);
+      while (const map_entry* const entry = Family::follow(table_[at], here)) {
+        if (entry->key == wanted) {
+          sum += entry->value;
+          break;
+        }
+        at = at + 1 == table_.size() ? 0 : at + 1;
       }
     }
     return sum;
@@ -233,22 +233,49 @@ class map_program {
   std::vector<typename Family::template pointer<map_entry>> table_;
 };
 
+}  // namespace
+
+// Functions of their own, with plain names, so that callgrind can tell them apart.
+extern "C" {
+[[gnu::noinline]] static std::uint64_t pointers_list_raw(void* program, std::size_t operations) {
+  return static_cast<list_program<raw_pointers>*>(program)->run(operations);
+}
+[[gnu::noinline]] static std::uint64_t pointers_list_far(void* program, std::size_t operations) {
+  return static_cast<list_program<far_pointers_of_all>*>(program)->run(operations);
+}
+[[gnu::noinline]] static std::uint64_t pointers_tree_raw(void* program, std::size_t operations) {
+  return static_cast<tree_program<raw_pointers>*>(program)->run(operations);
+}
+[[gnu::noinline]] static std::uint64_t pointers_tree_far(void* program, std::size_t operations) {
+  return static_cast<tree_program<far_pointers_of_all>*>(program)->run(operations);
+}
+[[gnu::noinline]] static std::uint64_t pointers_map_raw(void* program, std::size_t operations) {
+  return static_cast<map_program<raw_pointers>*>(program)->run(operations);
+}
+[[gnu::noinline]] static std::uint64_t pointers_map_far(void* program, std::size_t operations) {
+  return static_cast<map_program<far_pointers_of_all>*>(program)->run(operations);
+}
+}
+
+namespace {
+
+using run_program = std::uint64_t (*)(void* program, std::size_t operations);
+
 struct timed {
   double ns = 0;  // CPU time of an operation
   std::uint64_t sum = 0;
 };
 
-template <typename Program>
-timed measure_one(Program& program, std::size_t operations) {
+timed measure_one(run_program run, void* program, std::size_t operations) {
   const std::uint64_t start = thread_cpu_ns();
-  const std::uint64_t sum = program.run(operations);
+  const std::uint64_t sum = run(program, operations);
   return {static_cast<double>(thread_cpu_ns() - start) / static_cast<double>(operations), sum};
 }
 
-// Both kinds take turns, each run at going first.
+// Both kinds take turns, each run at going first. `run_raw`, `run_far`: the program's.
 template <template <typename> typename Program>
-void measure_pairs(far::runtime& in, std::size_t objects, std::size_t operations, unsigned runs, const char* size,
-                   nlohmann::json& samples) {
+void measure_pairs(far::runtime& in, run_program run_raw, run_program run_far, std::size_t objects,
+                   std::size_t operations, unsigned runs, const char* size, nlohmann::json& samples) {
   Program<raw_pointers> raw(in, objects);
   Program<far_pointers_of_all> far(in, objects);
   const std::string workload = std::string(Program<raw_pointers>::name) + ", " + size;
@@ -256,7 +283,7 @@ void measure_pairs(far::runtime& in, std::size_t objects, std::size_t operations
     timed times[2];
     for (const unsigned step : {0u, 1u}) {
       const unsigned index = (step + run) % 2;
-      times[index] = index == 0 ? measure_one(raw, operations) : measure_one(far, operations);
+      times[index] = index == 0 ? measure_one(run_raw, &raw, operations) : measure_one(run_far, &far, operations);
     }
     FAR_CHECK(times[0].sum == times[1].sum, "far pointers led to other objects than raw ones");
     if (run == 0) continue;  // warms up
@@ -268,14 +295,32 @@ void measure_pairs(far::runtime& in, std::size_t objects, std::size_t operations
   }
 }
 
+// Under callgrind: all programs once.
+template <template <typename> typename Program>
+void run_both(far::runtime& in, run_program run_raw, run_program run_far, std::size_t operations) {
+  Program<raw_pointers> raw(in, 1'000);
+  Program<far_pointers_of_all> far(in, 1'000);
+  FAR_CHECK(run_raw(&raw, operations) == run_far(&far, operations), "far pointers led to other objects than raw ones");
+}
+
 }  // namespace
 
 result<nlohmann::json> pointers_child(const nlohmann::json& assignment) {
+  const auto counted_operations = assignment.value("counted_operations", std::size_t{0});
   far::runtime_options chosen;
   chosen.local_bytes = gib;
+  if (counted_operations != 0) chosen.address_bytes = 16 * gib;  // valgrind has no room for more
   chosen.workers = 1;
   chosen.evacuate_garbage_share = 2;
   far::runtime here(chosen);
+  if (counted_operations != 0) {
+    here.run([&] {
+      run_both<list_program>(here, pointers_list_raw, pointers_list_far, counted_operations);
+      run_both<tree_program>(here, pointers_tree_raw, pointers_tree_far, counted_operations);
+      run_both<map_program>(here, pointers_map_raw, pointers_map_far, counted_operations);
+    });
+    return nlohmann::json(counted_operations);
+  }
   const auto runs = assignment.at("runs").get<unsigned>();
   const auto factor = assignment.at("factor").get<std::size_t>();
   nlohmann::json samples = nlohmann::json::array();
@@ -285,9 +330,12 @@ result<nlohmann::json> pointers_child(const nlohmann::json& assignment) {
       std::size_t objects;
     };
     for (const size& program : {size{"1 k", 1'000}, size{"100 k", 100'000}}) {
-      measure_pairs<list_program>(here, program.objects, 1'000'000 * factor, runs, program.name, samples);
-      measure_pairs<tree_program>(here, program.objects, 100'000 * factor, runs, program.name, samples);
-      measure_pairs<map_program>(here, program.objects, 300'000 * factor, runs, program.name, samples);
+      measure_pairs<list_program>(here, pointers_list_raw, pointers_list_far, program.objects, 1'000'000 * factor, runs,
+                                  program.name, samples);
+      measure_pairs<tree_program>(here, pointers_tree_raw, pointers_tree_far, program.objects, 100'000 * factor, runs,
+                                  program.name, samples);
+      measure_pairs<map_program>(here, pointers_map_raw, pointers_map_far, program.objects, 300'000 * factor, runs,
+                                 program.name, samples);
     }
   });
   return samples;

@@ -231,6 +231,11 @@ struct arrow_view {
   }
 };
 
+// A name may be left out.
+inline std::string name_from_arrow(const ArrowSchema& schema) {
+  return schema.name == nullptr ? std::string() : std::string(schema.name);
+}
+
 inline column_type type_from_arrow(const ArrowSchema& schema) {
   const std::string_view format = schema.format;
   const auto is_text = [](std::string_view of) { return of == "u" || of == "U"; };
@@ -247,8 +252,8 @@ inline column_type type_from_arrow(const ArrowSchema& schema) {
   } else if (is_text(format)) {
     return column_type::text;
   }
-  throw std::invalid_argument("the Arrow column '" + std::string(schema.name == nullptr ? "" : schema.name) +
-                              "' has the format '" + schema.format + "', which a data frame does not have");
+  throw std::invalid_argument("the Arrow column '" + name_from_arrow(schema) + "' has the format '" + schema.format +
+                              "', which a data frame does not have");
 }
 
 inline cell cell_from_arrow(const arrow_view& from, column_type type, std::size_t row) {
@@ -321,12 +326,12 @@ inline void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array
   std::vector<column_type> types;
   for (std::size_t i = 0; i < columns; ++i) types.push_back(detail::type_from_arrow(*schema.children[i]));
   if (to.names().empty()) {
-    for (std::size_t i = 0; i < columns; ++i) to.add(schema.children[i]->name, types[i]);
+    for (std::size_t i = 0; i < columns; ++i) to.add(detail::name_from_arrow(*schema.children[i]), types[i]);
   }
   const std::vector<std::string> names = to.names();
   bool is_same = names.size() == columns;
   for (std::size_t i = 0; is_same && i < columns; ++i) {
-    is_same = names[i] == schema.children[i]->name && to.column_at(i).type() == types[i];
+    is_same = names[i] == detail::name_from_arrow(*schema.children[i]) && to.column_at(i).type() == types[i];
   }
   if (!is_same) throw std::invalid_argument("the Arrow table has other columns than the data frame");
   const detail::arrow_view structs{schema, array};

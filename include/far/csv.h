@@ -37,23 +37,27 @@ class csv_records {
     bool is_quoted = false;
   };
 
-  csv_records(std::istream& from, const csv_options& how) : from_(from), how_(how) {}
+  csv_records(std::istream& from, const csv_options& how) : from_(from), how_(how) { skip_byte_order_mark(); }
 
   // The next record; false at the end.
   bool next(std::vector<field>& record) {
     record.clear();
-    if (from_.peek() == std::istream::traits_type::eof()) return false;
     started_at_ = line_;
+    if (peek() == std::istream::traits_type::eof()) {
+      // Not the end, but a disk that fails.
+      if (from_.bad()) fail("it cannot be read any further");
+      return false;
+    }
     while (true) {
       record.emplace_back();
-      if (from_.peek() == '"') {
+      if (peek() == '"') {
         read_quoted(record.back());
       } else {
         read_plain(record.back());
       }
-      const int behind = from_.get();
+      const int behind = get();
       if (behind == how_.separator) continue;
-      if (behind == '\r' && from_.peek() == '\n') from_.get();
+      if (behind == '\r' && peek() == '\n') get();
       ++line_;
       return true;
     }
@@ -67,28 +71,44 @@ class csv_records {
   [[nodiscard]] bool is_end(int next) const {
     return next == how_.separator || next == '\n' || next == '\r' || next == std::istream::traits_type::eof();
   }
+  // Spreadsheets write it in front of UTF-8. What only looks like it is read after all.
+  void skip_byte_order_mark() {
+    constexpr std::string_view mark = "\xef\xbb\xbf";
+    while (put_back_.size() < mark.size() && from_.peek() == static_cast<unsigned char>(mark[put_back_.size()])) {
+      put_back_ += static_cast<char>(from_.get());
+    }
+    if (put_back_ == mark) put_back_.clear();
+  }
+  [[nodiscard]] int peek() { return put_back_.empty() ? from_.peek() : static_cast<unsigned char>(put_back_[0]); }
+  int get() {
+    const int next = peek();
+    if (put_back_.empty()) return from_.get();
+    put_back_.erase(0, 1);
+    return next;
+  }
   void read_plain(field& to) {
-    while (!is_end(from_.peek())) {
-      const char next = static_cast<char>(from_.get());
+    while (!is_end(peek())) {
+      const char next = static_cast<char>(get());
       if (next == '"') fail("a quote inside a field that does not begin with one");
       to.text += next;
     }
   }
   void read_quoted(field& to) {
     to.is_quoted = true;
-    from_.get();
+    get();
     while (true) {
-      const int next = from_.get();
+      const int next = get();
       if (next == std::istream::traits_type::eof()) fail("the quoted field does not end");
-      if (next == '"' && from_.peek() != '"') break;
-      if (next == '"') from_.get();
+      if (next == '"' && peek() != '"') break;
+      if (next == '"') get();
       if (next == '\n') ++line_;
       to.text += static_cast<char>(next);
     }
-    if (!is_end(from_.peek())) fail("characters behind the end of a quoted field");
+    if (!is_end(peek())) fail("characters behind the end of a quoted field");
   }
 
   std::istream& from_;
+  std::string put_back_;  // to be read before what follows
   const csv_options& how_;
   std::size_t line_ = 1;
   std::size_t started_at_ = 1;

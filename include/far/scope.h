@@ -60,7 +60,7 @@ class [[nodiscard]] scope {
   // For objects of this runtime, and of no other.
   explicit scope(runtime& chosen)
       : runtime_(chosen),
-        view_(open_.logs() ? chosen.slow_view_ : chosen.view_)
+        view_{open_.logs() ? chosen.slow_view_.ready : chosen.view_.ready}
 #if defined(FARHEAP_CHECKED)
         ,
         depth_(detail::enter_checked(open_.record()))
@@ -72,6 +72,9 @@ class [[nodiscard]] scope {
     detail::leave_checked(runtime_, open_.record(), depth_);
     is_open_ = false;
   }
+#else
+  // As that of open_scope.
+  [[gnu::always_inline]] ~scope() = default;
 #endif
   scope(const scope&) = delete;
   scope& operator=(const scope&) = delete;
@@ -89,18 +92,32 @@ class [[nodiscard]] scope {
     detail::note_checked(runtime_, open_.record(), depth_, owner, 0, 0);
     return at;
 #else
-    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    const std::uint64_t value = detail::read_word(owner);
     // The word is read again: the object may have left between the two looks, and its place may have become ready for
     // another.
-    if (detail::word::is_plain(value) && view_.is_ready(value, write) && owner.load(std::memory_order_relaxed) == value)
-        [[likely]] {
+    if (detail::word::is_plain(value) && view_.is_ready_still(owner, value, write)) [[likely]] {
       return reinterpret_cast<std::byte*>(detail::word::address(value));
     }
     return reach_further(runtime_, owner, write, lasting);
 #endif
   }
-  // The same for a small object that is local; otherwise nullptr, and nothing has changed. Unlike in reach(), the word
-  // may change to another meanwhile; the result then belongs to either object.
+  // The same for a pointer that may be null: nullptr if it is. The null test costs nothing where there is an object.
+  [[nodiscard]] std::byte* reach_or_null(std::atomic<std::uint64_t>& owner, bool write, bool lasting) const {
+#if defined(FARHEAP_CHECKED)
+    detail::check_scope(open_.record(), is_open_);
+    return owner.load(std::memory_order_relaxed) == 0 ? nullptr : reach(owner, write, lasting);
+#else
+    const std::uint64_t value = detail::read_word(owner);
+    if (detail::word::is_plain(value) && view_.is_ready_still(owner, value, write)) [[likely]] {
+      const std::uintptr_t address = detail::word::address(value);
+      if (address == 0) __builtin_unreachable();  // so that callers do not test it
+      return reinterpret_cast<std::byte*>(address);
+    }
+    return value == 0 ? nullptr : reach_further(runtime_, owner, write, lasting);
+#endif
+  }
+  // As reach() for a small object that is local; otherwise nullptr, and nothing has changed. Unlike in reach(), the
+  // word may change to another meanwhile; the result then belongs to either object.
   [[nodiscard]] std::byte* reach_if_ready([[maybe_unused]] const std::atomic<std::uint64_t>& owner,
                                           [[maybe_unused]] bool write) const {
 #if !defined(FARHEAP_CHECKED)
@@ -134,7 +151,7 @@ class [[nodiscard]] scope {
                                         bool write, bool lasting) const {
 #if !defined(FARHEAP_CHECKED)
     // Such objects never move, so the word need not be looked at again.
-    const std::uint64_t value = owner.load(std::memory_order_relaxed);
+    const std::uint64_t value = detail::read_word(owner);
     const std::uintptr_t first = detail::word::address(value) + offset;
     const std::uintptr_t last = first + bytes - 1;
     if (view_.is_page_ready(first >> detail::word::page_shift, write) &&
@@ -151,7 +168,7 @@ class [[nodiscard]] scope {
                                        [[maybe_unused]] std::size_t offset, [[maybe_unused]] std::size_t first,
                                        [[maybe_unused]] std::size_t last, [[maybe_unused]] bool write) const {
 #if !defined(FARHEAP_CHECKED)
-    const std::uintptr_t whole = detail::word::address(owner.load(std::memory_order_relaxed));
+    const std::uintptr_t whole = detail::word::address(detail::read_word(owner));
     if (view_.is_page_ready((whole + first) >> detail::word::page_shift, write) &&
         (first == last || view_.is_page_ready((whole + last) >> detail::word::page_shift, write))) [[likely]] {
       return reinterpret_cast<std::byte*>(whole + offset);
@@ -161,7 +178,7 @@ class [[nodiscard]] scope {
   }
   // Whether a look at that place of an object larger than a page would find it at once.
   [[nodiscard]] bool is_within_reach(const std::atomic<std::uint64_t>& owner, std::size_t offset) const {
-    const std::uint64_t value = owner.load(std::memory_order_relaxed);
+    const std::uint64_t value = detail::read_word(owner);
     return view_.is_page_ready((detail::word::address(value) + offset) >> detail::word::page_shift, false);
   }
 

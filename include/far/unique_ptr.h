@@ -39,7 +39,7 @@ class sole_owner {
     }
   }
 
-  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] explicit operator bool() const noexcept { return read_word(word_) != 0; }
 
   // Starts to fetch the object, without waiting. Returns false when too much is under way already. Requires: if the
   // pointer is part of a far object, that is dereferenced in a scope that is open.
@@ -107,6 +107,13 @@ class unique_ptr : public detail::sole_owner<T> {
   template <typename... How>
   T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
+  // The same for a pointer that may be null: nullptr if it is. Where there is an object, this costs no more than
+  // deref(), so a walk that ends at a null pointer saves the test of each.
+  [[nodiscard]] const T* get(const scope& in) const { return at_or_null(in.reach_or_null(word_, false, true)); }
+  [[nodiscard]] T* get_mut(const scope& in) { return at_or_null(in.reach_or_null(word_, true, true)); }
+  const T* get(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  T* get_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+
   // Copy the object out or in, without a scope.
   [[nodiscard]] T read() const
     requires std::is_trivially_copyable_v<T>
@@ -143,6 +150,12 @@ class unique_ptr : public detail::sole_owner<T> {
   friend unique_ptr<U> make_unique(const tag& in, Arguments&&... arguments);
 
   [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
+  [[nodiscard]] static T* at_or_null(std::byte* address) {
+    if (address == nullptr) return nullptr;
+    T* const object = at(address);
+    if (object == nullptr) __builtin_unreachable();  // so that callers do not test it again
+    return object;
+  }
 
   using detail::sole_owner<T>::word_;
 };

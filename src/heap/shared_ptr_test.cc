@@ -66,6 +66,19 @@ TEST_F(shared_ptr_test, takes_over_what_a_unique_ptr_owns) {
   farheap.validate();
 }
 
+TEST_F(shared_ptr_test, get_finds_the_object_or_null) {
+  runtime farheap(heap::small_runtime());
+  const shared_ptr<counted> one = make_shared<counted>(farheap);
+  const shared_ptr<std::uint64_t> part(one, &counted::second);
+  const shared_ptr<counted> none;
+  farheap.evict_all();
+  const scope here(farheap);
+  EXPECT_EQ(one.get(here), &one.deref(here));
+  one.get_mut(here)->second = 5;
+  EXPECT_EQ(*part.get(here), 5u);
+  EXPECT_TRUE(none.get(here) == nullptr && none.get_mut(here) == nullptr);
+}
+
 TEST_F(shared_ptr_test, names_members_bases_and_elements) {
   runtime farheap(heap::small_runtime());
   {

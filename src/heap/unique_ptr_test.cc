@@ -145,6 +145,32 @@ TEST_F(ownership_test, swaps_and_compares) {
   farheap.validate();
 }
 
+TEST_F(ownership_test, get_finds_the_object_or_null) {
+  runtime farheap(heap::small_runtime());
+  unique_ptr<int> one = make_unique<int>(farheap, 1);
+  unique_ptr<int> two = make_unique<int>(farheap, 2);
+  for (const double share : {0.0, 2.0}) {
+    farheap.set_page_path_share(share);
+    stir(farheap);
+    const scope here(farheap);
+    ASSERT_TRUE(one.get(here) != nullptr);
+    EXPECT_EQ(one.get(here), &one.deref(here));
+    *two.get_mut(here) += 10;
+  }
+  const scope here(farheap);
+  EXPECT_EQ(*two.get(here), 22);
+  // The pointers change in the scope.
+  swap(one, two);
+  EXPECT_EQ(*one.get(here), 22);
+  EXPECT_EQ(*two.get(here), 1);
+  unique_ptr<int> taken = std::move(one);
+  EXPECT_TRUE(one.get(here) == nullptr && one.get_mut(here) == nullptr);
+  EXPECT_EQ(*taken.get(here), 22);
+  taken.reset();
+  EXPECT_TRUE(taken.get(here) == nullptr);
+  farheap.validate();
+}
+
 TEST_F(ownership_test, a_derived_class_is_destroyed_through_its_base) {
   runtime farheap(heap::small_runtime());
   {
@@ -310,6 +336,17 @@ TEST_F(ownership_test, an_array_without_elements_is_null) {
 }
 
 using ownership_death_test = ownership_test;
+
+TEST_F(ownership_death_test, a_null_pointer_that_is_dereferenced_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(heap::small_runtime());
+        const scope here(farheap);
+        const unique_ptr<int> none;
+        static_cast<void>(none.deref(here));
+      },
+      "points to an object");
+}
 
 TEST_F(ownership_death_test, an_element_outside_of_a_large_array_stops_the_program) {
   EXPECT_DEATH(

@@ -5,6 +5,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -98,6 +99,48 @@ TEST_F(dataframe_io, refuses_text_that_is_wrong_and_says_where) {
   expect_error(header_ + "1,\"a\"b,,,,\n", "behind the end");
   expect_error(header_ + "1,a\"b\",,,,\n", "a quote inside");
   EXPECT_EQ(read("id;vendor;unused;at;stored;km\n1;a,b;;;;\n", {.separator = ';'})["vendor"].at(0), cell("a,b"));
+}
+
+TEST_F(dataframe_io, reads_text_with_a_byte_order_mark) {
+  const std::string rows = "1,a,,2016-03-14 17:24:55,true,1.5\n";
+  expect_same(read("\xef\xbb\xbf" + header_ + rows), read(header_ + rows));
+  expect_same(read("\xef\xbb\xbf\"id\"" + header_.substr(2) + rows), read(header_ + rows));
+  // U+FF49 begins as the mark does.
+  std::istringstream wide("\xef\xbd\x89\n7\n");
+  const dataframe frame = read_csv(*home_, wide, {{"\xef\xbd\x89", column_type::int64}});
+  EXPECT_EQ(frame.rows(), 1u);
+}
+
+// A file on a disk that fails after the first lines.
+TEST_F(dataframe_io, does_not_take_an_error_for_the_end_of_the_text) {
+  struct failing_buffer : std::stringbuf {
+    using std::stringbuf::stringbuf;
+    int_type underflow() override {
+      const int_type next = std::stringbuf::underflow();
+      if (next == traits_type::eof()) throw std::ios_base::failure("input/output error");
+      return next;
+    }
+  } failing("id\n1\n2\n");
+  std::istream from(&failing);
+  EXPECT_THROW(static_cast<void>(read_csv(*home_, from, {{"id", column_type::int64}})), csv_error);
+}
+
+TEST_F(dataframe_io, imports_columns_without_a_name) {
+  dataframe made(*home_);
+  made.add("x", column_type::int64);
+  made.append({std::int64_t{5}});
+  ArrowSchema schema;
+  ArrowArray array;
+  export_to_arrow(made, 0, 1, schema, array);
+  const char* const name = std::exchange(schema.children[0]->name, nullptr);
+  dataframe back(*home_);
+  import_from_arrow(schema, array, back);
+  import_from_arrow(schema, array, back);
+  EXPECT_EQ(back.names(), std::vector<std::string>{""});
+  EXPECT_EQ(back.rows(), 2u);
+  schema.children[0]->name = name;
+  schema.release(&schema);
+  array.release(&array);
 }
 
 TEST_F(dataframe_io, crosses_the_arrow_interface_and_comes_back) {

@@ -78,7 +78,7 @@ class chunk {
     if (*this) release(word_, has_far_pointers<T>);
   }
 
-  [[nodiscard]] explicit operator bool() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
+  [[nodiscard]] explicit operator bool() const noexcept { return read_word(word_) != 0; }
 
   // The place of an element, or for one. Requires: there is room for it; `in` is as for a far pointer.
   [[nodiscard]] T* place(const scope& in, std::size_t index, bool write, bool lasting = true) const {
@@ -161,7 +161,7 @@ class chunk {
   void visit_word(type_of_object::word_visitor visit, void* context) { visit(word_, context); }
 
  private:
-  [[nodiscard]] bool is_huge() const { return (word_.load(std::memory_order_relaxed) & word::huge) != 0; }
+  [[nodiscard]] bool is_huge() const { return (read_word(word_) & word::huge) != 0; }
   [[nodiscard]] static T* at_or_null(std::byte* address) { return address == nullptr ? nullptr : at(address); }
   [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
 

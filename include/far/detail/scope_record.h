@@ -55,13 +55,9 @@ FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local
 // Keeps a scope open for its lifetime. An inner one changes nothing.
 class open_scope {
  public:
-  open_scope() noexcept : record_(scope_record_now()), before_(record_.sequence.load(std::memory_order_relaxed)) {
-    record_.sequence.store(before_ | scope_record::open, std::memory_order_relaxed);
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (record_.scopes_to_log.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      before_ = begin_logging(record_, before_);
-  }
-  ~open_scope() {
+  // Always inlined, for exceptions too: a scope whose address is passed on cannot live in registers.
+  [[gnu::always_inline]] open_scope() noexcept : open_scope(scope_record_now()) {}
+  [[gnu::always_inline]] ~open_scope() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if ((before_ & (scope_record::open | scope_record::logs)) == 0) [[likely]] {
       record_.sequence.store(before_ + scope_record::step, std::memory_order_release);
@@ -74,11 +70,32 @@ class open_scope {
 
   [[nodiscard]] scope_record& record() const noexcept { return record_; }
   // Whether it logged when it began.
-  [[nodiscard]] bool logs() const noexcept { return (before_ & scope_record::logs) != 0; }
+  [[nodiscard]] bool logs() const noexcept { return logs_; }
 
  private:
+  struct begun {
+    std::uint64_t before;
+    bool logs;
+  };
+  // Members are set after the fence: those that others may see would be read again.
+  [[gnu::always_inline]] explicit open_scope(scope_record& record) noexcept : open_scope(record, begin(record)) {}
+  [[gnu::always_inline]] open_scope(scope_record& record, begun how) noexcept
+      : record_(record), before_(how.before), logs_(how.logs) {}
+
+  [[nodiscard, gnu::always_inline]] static begun begin(scope_record& record) noexcept {
+    const std::uint64_t before = record.sequence.load(std::memory_order_relaxed);
+    record.sequence.store(before | scope_record::open, std::memory_order_relaxed);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (record.scopes_to_log.load(std::memory_order_relaxed) == 0) [[likely]]
+      return {before, false};
+    // It is never 0 while a scope is open that logs, so inner ones come here, too.
+    const std::uint64_t kept = begin_logging(record, before);
+    return {kept, (kept & scope_record::logs) != 0};
+  }
+
   scope_record& record_;
   std::uint64_t before_;  // the sequence; with the bit `logs`, too, if this scope logs
+  bool logs_;
 };
 
 }  // namespace far::detail

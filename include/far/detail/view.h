@@ -1,8 +1,10 @@
 // The part of a runtime that a dereference reads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
+#include "far/detail/look.h"
 #include "far/detail/word.h"
 
 namespace far::detail {
@@ -23,8 +25,16 @@ struct heap_view {
     return is_page_ready(word::page(word_value), write);
   }
   [[nodiscard]] bool is_page_ready(std::uint64_t number, bool write) const {
-    const auto least = static_cast<std::uint8_t>(write ? readiness::writable : readiness::readable);
-    return __atomic_load_n(&ready[number], __ATOMIC_ACQUIRE) >= least;
+    return is_at_least(ready[number], least_for(write));
+  }
+  // Whether the page of a word's object is ready, and the word is still the same after that.
+  [[nodiscard]] bool is_ready_still(const std::atomic<std::uint64_t>& word, std::uint64_t value, bool write) const {
+    return is_at_least_and_same(ready[word::page(value)], least_for(write), word, value);
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::uint8_t least_for(bool write) {
+    return static_cast<std::uint8_t>(write ? readiness::writable : readiness::readable);
   }
 };
 
