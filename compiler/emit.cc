@@ -75,6 +75,12 @@ llvm::FunctionCallee emitter::stream() {
   return slow_path(stream_call, {pointer, word, word, word, pointer});
 }
 
+llvm::FunctionCallee emitter::gather() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  llvm::Type* const word = llvm::Type::getInt64Ty(context_);
+  return slow_path(gather_call, {pointer, pointer, word, word, word, pointer});
+}
+
 bool is_own(const llvm::Value* pointer) {
   const llvm::Value* const object = llvm::getUnderlyingObject(pointer);
   return llvm::isa<llvm::GlobalVariable>(object) && object->getName() == shared_struct;

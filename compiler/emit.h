@@ -18,6 +18,7 @@ class emitter {
   // Functions of support.c; cold, and gentle on the caller's registers.
   llvm::FunctionCallee guard();
   llvm::FunctionCallee stream();
+  llvm::FunctionCallee gather();
 
  private:
   llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters);

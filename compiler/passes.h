@@ -7,7 +7,7 @@ namespace far::compiler {
 
 // Runs before loops are vectorised. Splits a loop over memory that may be far into chunks of 64 KiB. At each chunk it
 // tells the runtime how far the loop is and how far it will go (TrackFM, section 3.4, moved out of the loop's body).
-// Without a runtime, and for few iterations, there is one chunk.
+// Without a runtime, and for few iterations, there is one chunk. Gathers (gathers.h) are told at chunks, too.
 struct streams : llvm::PassInfoMixin<streams> {
   static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses);
 };

@@ -15,20 +15,29 @@ llvm::cl::opt<std::string> report_file("farheap-report",
 llvm::cl::opt<bool> with_streams("farheap-streams", llvm::cl::init(true), llvm::cl::desc("Tell of walks of memory"));
 llvm::cl::opt<bool> with_guards("farheap-guards", llvm::cl::init(true), llvm::cl::desc("Guard irregular accesses"));
 
+void add_streams(llvm::FunctionPassManager& passes, llvm::OptimizationLevel level) {
+  if (!with_streams || level == llvm::OptimizationLevel::O0) return;
+  passes.addPass(llvm::LoopSimplifyPass());
+  passes.addPass(llvm::LCSSAPass());
+  passes.addPass(streams());
+}
+
 void add_passes(llvm::PassBuilder& to) {
-  to.registerVectorizerStartEPCallback([](llvm::FunctionPassManager& passes, llvm::OptimizationLevel level) {
-    if (!with_streams || level == llvm::OptimizationLevel::O0) return;
-    passes.addPass(llvm::LoopSimplifyPass());
-    passes.addPass(llvm::LCSSAPass());
-    passes.addPass(streams());
-  });
+  to.registerVectorizerStartEPCallback(add_streams);
   const auto guard = [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
     if (with_guards && level != llvm::OptimizationLevel::O0) {
       passes.addPass(llvm::createModuleToFunctionPassAdaptor(guards()));
     }
   };
   to.registerOptimizerLastEPCallback(guard);
-  // In the linker. Streams cannot be added there, since plugins have no hook before the linker's vectoriser.
+  // In the linker of full LTO. Its pipeline has no hook before the vectoriser, so streams go to its beginning: loops
+  // have their final shape by then, since each file was simplified when it was compiled.
+  to.registerFullLinkTimeOptimizationEarlyEPCallback(
+      [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
+        llvm::FunctionPassManager split;
+        add_streams(split, level);
+        passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(split)));
+      });
   to.registerFullLinkTimeOptimizationLastEPCallback(guard);
 }
 

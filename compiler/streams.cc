@@ -2,6 +2,7 @@
 
 #include "emit.h"
 #include "function_pass.h"
+#include "gathers.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
@@ -15,6 +16,11 @@ constexpr std::size_t most_streams = 8;
 // Loops that are known to walk fewer bytes are left alone. At run time, a loop with fewer bytes to go does not report
 // them, either.
 constexpr std::uint64_t least_bytes = 4 * page_bytes;
+// A loop that gathers has shorter chunks, since each of its iterations may need a page of its own, and is worth it
+// earlier.
+constexpr std::size_t most_gathers = 4;
+constexpr std::uint64_t gather_iterations = 512;
+constexpr std::uint64_t least_gather_iterations = 128;
 
 struct stream {
   const llvm::SCEV* start;  // the first address
@@ -27,12 +33,15 @@ struct stream {
 struct plan {
   llvm::Loop* loop;
   llvm::SmallVector<stream, most_streams> streams;
+  llvm::SmallVector<gather, most_gathers> gathers;
   const llvm::SCEV* iterations_less_one = nullptr;
   std::uint64_t chunk_iterations = 0;
   std::uint64_t least_iterations = 0;
   // Expanded, in the preheader.
   llvm::Value* iterations = nullptr;
   llvm::SmallVector<llvm::Value*, most_streams> starts;
+  llvm::SmallVector<llvm::Value*, most_gathers> indices;
+  llvm::SmallVector<llvm::Value*, most_gathers> bases;
 };
 
 class splitter : function_pass {
@@ -56,9 +65,12 @@ class splitter : function_pass {
   std::optional<stream> stream_of(llvm::Instruction& access, llvm::Loop& loop);
   bool merge(plan& chosen, const stream& fresh);
   bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
+  void find_gathers(llvm::Loop& loop, plan& chosen);
+  bool merge(plan& chosen, const gather& fresh);
   void expand(plan& one);
   void split(plan& one);
   void tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
+  void tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
 };
 
 std::uint64_t absolute(std::int64_t value) {
@@ -119,6 +131,37 @@ void splitter::find_streams(llvm::Loop& loop, plan& chosen) {
   }
 }
 
+// Accesses of one item, as of a[b[i]].x and a[b[i]].y, are one gather.
+bool splitter::merge(plan& chosen, const gather& fresh) {
+  for (gather& known : chosen.gathers) {
+    if (known.index != fresh.index || known.scale != fresh.scale) continue;
+    if (known.base != fresh.base) {
+      if (known.base == nullptr || fresh.base == nullptr) continue;
+      if (known.base->getType() != fresh.base->getType()) continue;
+      const auto* const distance = llvm::dyn_cast<llvm::SCEVConstant>(evolution_.getMinusSCEV(fresh.base, known.base));
+      if (distance == nullptr || distance->getAPInt().abs().uge(page_bytes)) continue;
+    }
+    known.write |= fresh.write;
+    return true;
+  }
+  return false;
+}
+
+void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
+  const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
+  if ((most != 0 && most < least_gather_iterations) || !may_read_ahead(loop)) return;
+  for (llvm::BasicBlock* const block : loop.blocks()) {
+    if (!dominators_.dominates(block, loop.getLoopLatch())) continue;
+    for (llvm::Instruction& access : *block) {
+      const char* why = nullptr;
+      const std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
+      if (why != nullptr) chosen_report().add(access, remarks_, {"gather", false, why});
+      if (!found || merge(chosen, *found) || chosen.gathers.size() == most_gathers) continue;
+      chosen.gathers.push_back(*found);
+    }
+  }
+}
+
 // The reason, or null if the loop can be split.
 const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   if (loop.getExitingBlock() == nullptr || loop.getExitingBlock() != loop.getLoopLatch()) {
@@ -132,6 +175,10 @@ const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   const llvm::Instruction* const place = loop.getLoopPreheader()->getTerminator();
   llvm::SmallVector<const llvm::SCEV*, 8> needed{chosen.iterations_less_one};
   for (const stream& one : chosen.streams) needed.push_back(one.start);
+  for (const gather& one : chosen.gathers) {
+    needed.push_back(one.start);
+    if (one.base != nullptr) needed.push_back(one.base);
+  }
   for (const llvm::SCEV* const one : needed) {
     if (!expander.isSafeToExpandAt(one, place)) return "its bounds cannot be computed before it begins";
   }
@@ -145,19 +192,29 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   plan chosen{};
   chosen.loop = &loop;
   find_streams(loop, chosen);
-  if (chosen.streams.empty()) return std::nullopt;
+  find_gathers(loop, chosen);
+  if (chosen.streams.empty() && chosen.gathers.empty()) return std::nullopt;
   if (const char* const why = why_not_split(loop, chosen)) {
     for (const stream& one : chosen.streams) chosen_report().add(*one.access, remarks_, {"stream", false, why});
+    for (const gather& one : chosen.gathers) chosen_report().add(*one.access, remarks_, {"gather", false, why});
     return std::nullopt;
   }
   std::uint64_t longest = 0;
   for (const stream& one : chosen.streams) longest = std::max(longest, absolute(one.step_bytes));
+  for (const gather& one : chosen.gathers) longest = std::max(longest, absolute(one.step_bytes));
   chosen.chunk_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest);
   chosen.least_iterations = std::max<std::uint64_t>(1, least_bytes / longest);
+  if (!chosen.gathers.empty()) {
+    chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
+    chosen.least_iterations = std::min(chosen.least_iterations, least_gather_iterations);
+  }
   for (const stream& one : chosen.streams) {
     chosen_report().add(
         *one.access, remarks_,
         {"stream", true, (one.write ? "written, step " : "read, step ") + std::to_string(one.step_bytes)});
+  }
+  for (const gather& one : chosen.gathers) {
+    chosen_report().add(*one.access, remarks_, {"gather", true, one.write ? "written" : "read"});
   }
   return chosen;
 }
@@ -174,6 +231,17 @@ void splitter::expand(plan& one) {
   for (const stream& walked : one.streams) {
     one.starts.push_back(expander.expandCodeFor(walked.start, at.getPtrTy(), place));
   }
+  for (const gather& found : one.gathers) {
+    one.indices.push_back(expander.expandCodeFor(found.start, at.getPtrTy(), place));
+    if (found.base == nullptr) {
+      one.bases.push_back(llvm::ConstantPointerNull::get(at.getPtrTy()));
+    } else if (found.base->getType()->isPointerTy()) {
+      one.bases.push_back(expander.expandCodeFor(found.base, at.getPtrTy(), place));
+    } else {
+      llvm::Value* const offset = expander.expandCodeFor(found.base, found.base->getType(), place);
+      one.bases.push_back(at.CreateIntToPtr(offset, at.getPtrTy()));
+    }
+  }
 }
 
 void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
@@ -189,6 +257,24 @@ void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
     llvm::CallInst* const call =
         at.CreateCall(emit_.stream(),
                       {position, at.CreateMul(count, step), at.CreateMul(rest, step), kind, emit_.site_of(function_)});
+    call->setCallingConv(llvm::CallingConv::PreserveMost);
+  }
+}
+
+void splitter::tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
+  if (one.gathers.empty()) return;
+  llvm::Value* const rest = at.CreateSub(one.iterations, done);
+  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(done, at.getInt64(0)), at.getInt64Ty());
+  for (std::size_t i = 0; i < one.gathers.size(); ++i) {
+    const gather& told = one.gathers[i];
+    llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(told.step_bytes));
+    llvm::Value* const position = at.CreatePtrAdd(one.indices[i], at.CreateMul(done, step));
+    const std::uint64_t bits = told.index->getType()->isPointerTy() ? 64 : told.index->getType()->getIntegerBitWidth();
+    llvm::Value* const kind = at.CreateOr(at.CreateShl(is_first, 1),
+                                          at.getInt64(pack_gather(told.write, bits / 8, told.is_signed, told.step_bytes,
+                                                                  static_cast<std::int32_t>(told.scale))));
+    llvm::CallInst* const call =
+        at.CreateCall(emit_.gather(), {position, one.bases[i], count, rest, kind, emit_.site_of(function_)});
     call->setCallingConv(llvm::CallingConv::PreserveMost);
   }
 }
@@ -276,6 +362,7 @@ void splitter::split(plan& one) {
   llvm::IRBuilder<> telling(tell);
   telling.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
   tell_streams(one, telling, done, count);
+  tell_gathers(one, telling, done, count);
   telling.CreateBr(enter);
   llvm::IRBuilder<>(enter).CreateBr(header);
 

@@ -22,6 +22,8 @@ HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, 0, NULL};
 SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_hint_site* site);
 SLOW_PATH void __farheap_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, uint64_t kind,
                                 struct far_hint_site* site);
+SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
+                                struct far_hint_site* site);
 
 static const struct far_hint_view* view_of(const void* address) {
   const struct far_hint_view* const view = far_hint_view_here;
@@ -62,6 +64,55 @@ SLOW_PATH void __farheap_stream(const char* position, int64_t chunk_bytes, int64
   const int64_t ahead = nearer(window, rest_bytes) - seen;
   if (ahead != 0) announce(view, position + seen, ahead, later, site);
   announce(view, position, chunk_bytes, now, site);
+}
+
+/* As a guard does it: for an address of the far heap. */
+static bool is_missing(uintptr_t address) {
+  return __farheap_compiled.states[address >> 12 & __farheap_compiled.mask] > 1;
+}
+
+/* Of 1, 2, 4 or 8 bytes. */
+static uint64_t read_index(const char* at, unsigned bytes, bool is_signed) {
+  uint64_t bits = 0;
+  if (bytes == 8) {
+    memcpy(&bits, at, 8); /* of fixed sizes, so that none becomes a call */
+  } else if (bytes == 4) {
+    memcpy(&bits, at, 4);
+  } else if (bytes == 2) {
+    memcpy(&bits, at, 2);
+  } else {
+    memcpy(&bits, at, 1);
+  }
+  const unsigned unused = 64 - 8 * bytes;
+  return is_signed ? (uint64_t)((int64_t)(bits << unused) >> unused) : bits;
+}
+
+/* The loop is going to access base + scale * index for each of the `rest` indices from `indices` on, `chunk` of them
+ * before the next call. `kind`: pack_gather() of runtime_names.h. Starts to fetch the missing pages of the next chunk,
+ * and first of all of this one. Nobody waits, except for the indices. The loop reads these itself, if this function
+ * does not; it is told of none that the loop could leave unread. */
+SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
+                                struct far_hint_site* site) {
+  const struct far_hint_view* const view = far_hint_view_here;
+  if (view == NULL || view->bytes == 0) return;
+  const uint64_t later = far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .prefetch = true});
+  const uint64_t now = far_hint_pack((struct far_hint_options){.sequential = true});
+  const int64_t step = (int16_t)(kind >> 16);
+  const uint64_t scale = (uint64_t)(int64_t)(int32_t)(kind >> 32);
+  const uint64_t end = rest / 2 < chunk ? rest : 2 * chunk;
+  uintptr_t page_of_indices = 0;
+  uintptr_t last_page = 0;
+  for (uint64_t i = (kind & 2) != 0 ? 0 : chunk; i < end; ++i) {
+    const char* const at = indices + (int64_t)i * step;
+    if ((uintptr_t)at >> 12 != page_of_indices) {
+      page_of_indices = (uintptr_t)at >> 12;
+      if (view_of(at) != NULL && is_missing((uintptr_t)at)) view->miss(at, 1, now, site);
+    }
+    const uintptr_t target = (uintptr_t)base + scale * read_index(at, (unsigned)(kind >> 8) & 0xff, (kind & 4) != 0);
+    if (target >> 12 == last_page || target - view->base >= view->bytes) continue;
+    last_page = target >> 12;
+    if (is_missing(target)) view->miss((const void*)target, 1, later, site);
+  }
 }
 
 /* Runs the program again, by `farheap run`: FARHEAP_LOCAL says that it wants far memory, and nobody has started the

@@ -28,7 +28,7 @@ constexpr std::string_view help =
     "Options:\n"
     "  --farheap-report=FILE   append what the passes did with each loop and access to FILE, a line of JSON each; "
     "-Rpass=farheap says the same as remarks\n"
-    "  --farheap-no-streams    do not tell the runtime of loops that walk memory in order\n"
+    "  --farheap-no-streams    do not tell the runtime of loops over memory in order, or by indices\n"
     "  --farheap-no-guards     do not guard accesses that are not in order\n"
     "  --farheap-off           compile as clang does; link the support\n"
     "  --farheap-help          print this help and exit\n"

@@ -5,11 +5,13 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "server/check.h"
+#include "server/devices/child.h"
 #include "server/event_log.h"
 #include "server/memory_server.h"
 #include "server/options.h"
@@ -76,6 +78,7 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   try {
+    if (const std::optional<int> code = far::server::run_as_device({argv + 1, argv + argc})) return *code;
     return far::server::run({argv + 1, argv + argc});
   } catch (const std::exception& failure) {
     far::server::log_event(std::string("cannot go on: ") + failure.what(), far::server::log_level::warning);

@@ -100,6 +100,11 @@ result<void> memory_server::prepare() {
     if (!context) return context.error();
     security_ = std::move(context).value();
   }
+  if (!chosen_.plugins.empty()) {
+    result<std::shared_ptr<device_host>> devices = device_host::start(chosen_.plugins);
+    if (!devices) return devices.error();
+    protocol_.devices = std::move(devices).value();
+  }
   if (result<void> done = make_store(); !done) return done;
   protocol_.lent = store_.get();
   protocol_.tokens = &chosen_.tokens;
@@ -272,6 +277,7 @@ void memory_server::deal_out(int socket) {
 
 int memory_server::housekeeping_ms() {
   store_->expire(now());
+  if (protocol_.devices) protocol_.devices->look_after(now());
   looked_after_at_ns_ = now();
   const std::uint64_t ended_early = store_->sessions_ended_early();
   if (ended_early > ended_early_logged_) {

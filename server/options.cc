@@ -35,6 +35,7 @@ struct texts {
   std::string key_file;
   std::vector<std::string> quotas;
   std::vector<std::string> limits;
+  std::vector<std::string> plugins;
   std::string metrics;
   std::string metrics_token_file;
   std::string shm_name;
@@ -80,6 +81,9 @@ void declare(CLI::App& parser, texts& into) {
   list("--limit", into.limits, "TENANT=LIMITS",
        "what a tenant (*: each other one) may ask for: connections:N,requests:N,bandwidth:SIZE, the latter a second; "
        "may be repeated");
+  list("--plugin", into.plugins, "FILE[:OPTIONS]",
+       "let clients have devices of this plugin, each in a process of its own; OPTIONS: deadline=DURATION,room=SIZE of "
+       "one call and one device, and what the devices understand; may be repeated");
   text("--metrics", into.metrics, "ADDR:PORT", "HTTP: /metrics for Prometheus, / for people, /healthz, /readyz");
   text("--metrics-token-file", into.metrics_token_file, "FILE", "readers of the metrics must know its token");
   text("--shm", into.shm_name, "NAME", "lend to clients on this machine through shared memory: shm:NAME");
@@ -181,6 +185,23 @@ result<void> take_spill(const texts& from, options& into) {
   }
   into.spill_directory = from.spill;
   into.spill_bytes = size.value();
+  return {};
+}
+
+result<void> take_plugins(const texts& from, options& into) {
+  for (const std::string& text : from.plugins) {
+    result<plugin_choice> chosen = parse_plugin(text);
+    if (!chosen) return chosen.error();
+    into.plugins.push_back(std::move(chosen).value());
+  }
+  if (into.plugins.empty()) return {};
+  // What a device holds is counted as memory, and with a spill file the memory that is lent is not all memory.
+  if (!from.spill.empty()) {
+    return about("--plugin", "devices stay in memory, and cannot be counted beside --spill; run two servers");
+  }
+  if (from.listen.empty() && !from.shm_name.empty()) {
+    return about("--plugin", "clients reach devices over TCP; add --listen 127.0.0.1:7070");
+  }
   return {};
 }
 
@@ -287,6 +308,7 @@ result<options> check(const texts& from) {
   checked.only_check = from.check;
   if (result<void> done = take_sizes(from, checked); !done) return done.error();
   if (result<void> done = take_spill(from, checked); !done) return done.error();
+  if (result<void> done = take_plugins(from, checked); !done) return done.error();
   if (result<void> done = take_limits(from, checked); !done) return done.error();
   if (result<void> done = take_durations(from, checked); !done) return done.error();
   if (result<void> done = take_secrets(from, checked); !done) return done.error();
@@ -335,6 +357,7 @@ std::vector<std::string> fixed_differences(const options& before, const options&
   compare("--spill", before.spill_directory != now.spill_directory);
   compare("--spill-size", before.spill_bytes != now.spill_bytes);
   compare("--spill-compress", before.spill_compress != now.spill_compress);
+  compare("--plugin", before.plugins != now.plugins);
   compare("--grace", before.grace_ns != now.grace_ns);
   compare("--lease", before.lease_ns != now.lease_ns);
   compare("--drain", before.drain_ns != now.drain_ns);

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "server/address.h"
+#include "server/devices/host.h"
 #include "server/event_log.h"
 #include "server/spill_area.h"
 #include "server/tenant_rates.h"
@@ -34,6 +35,7 @@ struct options {
   std::string spill_directory;                  // empty: all blocks stay in memory
   std::uint64_t spill_bytes = 0;
   spill_codec spill_compress = spill_codec::none;
+  std::vector<plugin_choice> plugins;
   std::uint64_t grace_ns = 0;
   std::uint64_t lease_ns = 0;  // not below grace_ns
   std::uint64_t drain_ns = 0;

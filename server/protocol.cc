@@ -47,7 +47,7 @@ protocol::protocol(const protocol_settings& settings, loop_counters& counters, s
       counters_(counters),
       in_(in_bytes),
       replies_(counters, turn_),
-      requests_(*settings.lent, counters, replies_, turn_, settings.patience_ns),
+      requests_(*settings.lent, counters, replies_, turn_, settings.patience_ns, settings.devices),
       handshake_(settings.random),
       started_at_ns_(now_ns),
       heard_at_ns_(now_ns) {

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -39,6 +40,7 @@ struct protocol_settings {
   std::uint64_t silence_ns = 60'000'000'000;
   void (*random)(std::span<std::byte>) = wire::fill_random;  // nonces; a simulation passes its own
   wire::server_id identity{};                                // of this process; all zero: it has none
+  std::shared_ptr<device_host> devices = nullptr;            // nullptr: there are no plugins
 };
 
 class protocol {

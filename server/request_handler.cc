@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "server/event_log.h"
@@ -37,13 +38,19 @@ std::optional<wire::block_range> blocks_in(std::span<const std::byte> payload) {
 }  // namespace
 
 request_handler::request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share,
-                                 std::uint64_t patience_ns)
-    : store_(lent), counters_(counters), replies_(replies), turn_(share), patience_ns_(patience_ns) {}
+                                 std::uint64_t patience_ns, std::shared_ptr<device_host> devices)
+    : store_(lent),
+      counters_(counters),
+      replies_(replies),
+      turn_(share),
+      devices_(std::move(devices)),
+      patience_ns_(patience_ns) {}
 
 void request_handler::abandon() {
   if (allocating_) session_->abandon(allocation_);
   allocating_ = false;
   parked_.reset();
+  devices_.abandon();
 }
 
 request_handler::outcome request_handler::handle(const header& head, std::span<const std::byte> payload,
@@ -200,6 +207,7 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
     end(close_reason::malformed);
     return outcome::handled;
   }
+  if (asked->name == wire::device_call_name && devices_.exist()) return on_device_call(head, asked->arguments, now_ns);
   const offload* const named = find_offload(asked->name);
   if (named == nullptr) {
     reply(head, status::unknown_call);
@@ -227,6 +235,18 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
   }
   parked_.reset();
   reply(head, got.result, got.result == status::ok ? got.result_bytes : 0);
+  return outcome::handled;
+}
+
+request_handler::outcome request_handler::on_device_call(const header& head, std::span<const std::byte> arguments,
+                                                         std::uint64_t now_ns) {
+  const device_calls::progress got =
+      devices_.go_on(*session_, arguments, now_ns, replies_.payload_space().first(wire::maximum_payload_bytes));
+  if (got.retry_at_ns != 0) {
+    turn_.retry_at_ns = got.retry_at_ns;
+    return outcome::later;
+  }
+  reply(head, got.result, got.reply_bytes);
   return outcome::handled;
 }
 

@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "server/close_reason.h"
 #include "server/counters.h"
+#include "server/devices/calls.h"
 #include "server/parked_request.h"
 #include "server/reply_writer.h"
 #include "server/store.h"
@@ -20,8 +22,9 @@ class request_handler {
   enum class outcome : std::uint8_t { handled, later };  // later: the message stays where it is
 
   // Requires: all of them outlive the handler.
-  // `patience_ns`: how long a request waits for blocks that are on disk.
-  request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share, std::uint64_t patience_ns);
+  // `patience_ns`: how long a request waits for blocks that are on disk; `devices`: nullptr if there are none.
+  request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share, std::uint64_t patience_ns,
+                  std::shared_ptr<device_host> devices);
 
   // Requires: the same session for the rest of the connection's life.
   void serve(session& served) { session_ = &served; }
@@ -34,7 +37,7 @@ class request_handler {
   [[nodiscard]] close_reason reason() const { return reason_; }
   [[nodiscard]] bool flushes() const { return flushes_; }
 
-  [[nodiscard]] bool is_under_way() const { return allocating_ || parked_.is_waiting(); }
+  [[nodiscard]] bool is_under_way() const { return allocating_ || parked_.is_waiting() || devices_.is_waiting(); }
   // Gives up what is under way: the connection leaves its session.
   void abandon();
 
@@ -46,6 +49,8 @@ class request_handler {
   void on_free(const wire::header& head, std::span<const std::byte> payload);
   void on_capacity(const wire::header& head);
   [[nodiscard]] outcome on_call(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
+  [[nodiscard]] outcome on_device_call(const wire::header& head, std::span<const std::byte> arguments,
+                                       std::uint64_t now_ns);
   // Some of the blocks were not in memory: replies unless the request is done or has to wait.
   [[nodiscard]] parked_request::step settle(const wire::header& head, parked_request::step reached,
                                             std::uint64_t now_ns);
@@ -62,6 +67,7 @@ class request_handler {
   session::allocation allocation_;  // under way while allocating_
   bool allocating_ = false;
   parked_request parked_;
+  device_calls devices_;
   const std::uint64_t patience_ns_;
   wire::batch batch_;
   close_reason reason_ = close_reason::none;

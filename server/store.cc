@@ -297,13 +297,15 @@ void store::end_locked(session& client) {
   note_return(client);
   // The thread that allocates blocks gives them back itself.
   const std::uint64_t under_way = client.under_way_ != nullptr ? client.under_way_->promised.blocks : 0;
-  const std::uint64_t blocks = client.held_blocks_ - under_way;
+  const std::uint64_t room = std::exchange(client.room_blocks_, 0);
+  const std::uint64_t blocks = client.held_blocks_ - under_way - room;
   client.held_blocks_ = under_way;
+  if (client.burden_) client.burden_->end();
   if (blocks > 0) ended_.push_back({kept, readers_.draw(), 0, blocks});
   ended_blocks_ += blocks;
   --client.tenant_->sessions;
   sessions_.erase(client.id_);
-  forget_if_unused(client.tenant_->name);
+  uncharge(*client.tenant_, room);
 }
 
 void store::expire(std::uint64_t now_ns) {
@@ -521,7 +523,7 @@ void store::validate() const {
   for (const auto& [id, client] : sessions_) {
     client->lock_.assert_held();  // it is ours
     lent_memory counted = recount(*client);
-    counted.blocks += client->under_way_ != nullptr ? client->under_way_->charged : 0;
+    counted.blocks += client->room_blocks_ + (client->under_way_ != nullptr ? client->under_way_->charged : 0);
     FAR_CHECK(counted.blocks == client->held_blocks_, "a session's blocks are miscounted");
     const bool is_away = away_.contains({client->ends_early_at_ns_, client.get()});
     FAR_CHECK(is_away == client->channels_.empty(), "a session is away when it has no connection");

@@ -19,7 +19,8 @@
 // With a spill file (spiller.h) the coldest blocks are on disk. Limits and quotas count blocks wherever they are.
 //
 // Equations that validate() recomputes:
-//     a tenant's blocks = what its sessions hold or are allocating, and freed blocks not yet reclaimed
+//     a tenant's blocks = what its sessions hold or are allocating, their room for other things, and freed blocks not
+//     yet reclaimed
 //     a tenant's pages = the pages of its sessions' tables that have entries
 //     the store's = the sum over tenants, in whole blocks <= memory_blocks
 //
@@ -118,6 +119,14 @@ struct tenant {
   }
 };
 
+// Whatever a session has beside its blocks, and loses with them.
+class session_burden {
+ public:
+  virtual ~session_burden() = default;
+  // The session has ended. Neither waits, nor calls the store or the session, whose mutex is held.
+  virtual void end() noexcept = 0;
+};
+
 class session : public std::enable_shared_from_this<session> {
  public:
   // An allocation that is done in steps, so that a large one does not hold up an event loop.
@@ -194,6 +203,21 @@ class session : public std::enable_shared_from_this<session> {
 
   [[nodiscard]] wire::capacity_report report() const;
 
+  // Memory beside the blocks, which quota and store count as so many of them: it is somewhere else in the server's
+  // machine. The end of the session gives it back.
+  enum class room : std::uint8_t {
+    granted,
+    wait,  // try again later: other blocks are on their way back
+    none,  // the quota or the memory is used up, the server is draining, or the session has ended
+  };
+  [[nodiscard]] room take_room(std::uint64_t blocks);
+  void give_back_room(std::uint64_t blocks);
+
+  // What it has beside its blocks; nullptr: nothing.
+  [[nodiscard]] std::shared_ptr<session_burden> burden() const;
+  // Returns the one that it has from now on: the first that was given. nullptr: the session has ended.
+  std::shared_ptr<session_burden> load(std::shared_ptr<session_burden> added);
+
  private:
   friend class store;
   friend class spiller;
@@ -262,7 +286,9 @@ class session : public std::enable_shared_from_this<session> {
   mutex& lock_;                                          // the store's
   std::uint64_t highest_ FAR_GUARDED_BY(lock_) = 0;      // no entry from here on was ever used
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;  // allocated, or being allocated
+  std::uint64_t room_blocks_ FAR_GUARDED_BY(lock_) = 0;  // of these, for room: they have no entries
   std::uint64_t table_pages_ FAR_GUARDED_BY(lock_) = 0;  // that have entries
+  std::shared_ptr<session_burden> burden_ FAR_GUARDED_BY(lock_);
   allocation* under_way_ FAR_GUARDED_BY(lock_) = nullptr;
   bool ended_ FAR_GUARDED_BY(lock_) = false;
   std::map<std::uint32_t, std::shared_ptr<std::atomic<bool>>> channels_

@@ -12,6 +12,7 @@ ORDER = (
     ("src/trace",),
     ("src/wire",),
     ("src/backend",),
+    ("src/device",),
     ("src/engine",),
     ("src/control",),
     ("src/pager",),

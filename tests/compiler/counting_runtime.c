@@ -27,7 +27,11 @@ static void clobber(void) {
 
 static void miss(const void* address, size_t size, uint64_t packed, struct far_hint_site* site) {
   if (site == NULL || site->file == NULL) abort();
-  if (size == 1) {
+  if (size == 1 && (packed & 4) != 0) {
+    ++counted.gathered;
+    counted.gathered_to_write += packed & 1;
+    counted.gathered_pages[(uintptr_t)address >> 12 & 0xffff] = 1;
+  } else if (size == 1) {
     ++counted.guards;
   } else {
     ++counted.calls;

@@ -18,6 +18,11 @@ struct stream_counts {
   uintptr_t low;
   uintptr_t high;
   uint64_t guards;
+  // Of gathers: how often a page was named, how often to be written, and how many times each page was, by the lower
+  // bits of its number.
+  uint64_t gathered;
+  uint64_t gathered_to_write;
+  uint8_t gathered_pages[1 << 16];
 };
 extern struct stream_counts counted;
 void reset_counts(void);

@@ -26,6 +26,8 @@ class Program:
             return f"(unsigned long)({array}[{index} + {self.random.randrange(4)}])"
         if choice == 2:
             return f"{self.random.randrange(1 << 16)}ul"
+        if choice == 3 and self.random.randrange(2) == 0:  # a gather
+            return f"(unsigned long)({array}[e[{index}] * {self.pick(1, 3, 100)} + {self.random.randrange(4)}])"
         if choice == 3:  # irregular
             return f"(unsigned long)({array}[({self.pick('b', 'a')}[{index}] * 7919ul + {index}) & {SIZE - 1}])"
         left, right = self.value(index, depth + 1), self.value(index, depth + 1)

@@ -1,9 +1,9 @@
-// Reads 64 MiB that it has written, in order ("walk") or here and there ("pick").
+// Reads 64 MiB that it has written, in order ("walk"), here and there ("pick"), or by an array of indices ("gather").
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { count = 8 << 20 };
+enum { count = 8 << 20, picked = 50000 };
 
 int main(int arguments, char** argument) {
   unsigned long* const numbers = malloc(count * sizeof *numbers);
@@ -16,6 +16,15 @@ int main(int arguments, char** argument) {
       for (size_t i = 0; i < count; ++i) found += numbers[i] ^ (unsigned)round;
       for (size_t i = 0; i < count; ++i) right += (i * 3) ^ (unsigned)round;
     }
+  } else if (strcmp(argument[1], "gather") == 0) {
+    unsigned* const indices = malloc(picked * sizeof *indices);
+    if (indices == NULL) return 2;
+    for (size_t i = 0; i < picked; ++i) {
+      indices[i] = (unsigned)(i * 0x9e3779b97f4a7c15ul >> 41);
+      right += indices[i] * 3ul;
+    }
+    for (size_t i = 0; i < picked; ++i) found += numbers[indices[i]];
+    free(indices);
   } else {
     for (size_t i = 0; i < 20000; ++i) {
       const size_t at = i * 0x9e3779b97f4a7c15ul >> 41;

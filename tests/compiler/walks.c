@@ -68,7 +68,8 @@ int main(void) {
   for (size_t i = 0; i < n; ++i) indices[i] = (unsigned)(i * 7919 % n);
   reset_counts();
   EXPECT(pick(numbers, indices, n) > 0);
-  EXPECT(counted.guards == n);
+  // One each, and those of the indices that are read ahead: a page or two for each chunk of 512.
+  EXPECT(counted.guards > n && counted.guards <= n + 2 * (n / 512 + 1));
   EXPECT(spans(indices, n * 4));
   puts("counted");
   free(numbers);

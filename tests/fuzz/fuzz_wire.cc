@@ -5,6 +5,7 @@
 #include <string>
 
 #include "fuzz/fuzz_target.h"
+#include "wire/device.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
 
@@ -76,6 +77,26 @@ void try_fixed(std::span<const std::byte> payload) {
   }
 }
 
+void try_device(std::span<const std::byte> payload) {
+  if (const std::optional<wire::device_request> asked = wire::decode_device_request(payload)) {
+    std::array<std::byte, wire::device_request_bytes> again{};
+    wire::encode(*asked, again);
+    FUZZ_EXPECT(same(again, payload.first(wire::device_request_bytes)));
+    FUZZ_EXPECT(same(asked->bytes, payload.subspan(wire::device_request_bytes)));
+    FUZZ_EXPECT(asked->op == wire::device_op::list || asked->call != 0);
+  }
+  if (const std::optional<wire::device_reply> said = wire::decode_device_reply(payload)) {
+    std::array<std::byte, wire::device_reply_bytes> again{};
+    wire::encode(*said, again);
+    FUZZ_EXPECT(same(again, payload.first(wire::device_reply_bytes)));
+    FUZZ_EXPECT(same(said->bytes, payload.subspan(wire::device_reply_bytes)));
+  }
+  if (const std::optional<wire::device_construction> made = wire::decode_construction(payload)) {
+    FUZZ_EXPECT(wire::is_plugin_name(made->plugin));
+    FUZZ_EXPECT(1 + made->plugin.size() + made->parameters.size() == payload.size());
+  }
+}
+
 void try_handshake(std::span<const std::byte> payload) {
   std::array<std::byte, maximum_handshake_bytes> again{};
   if (const std::optional<wire::hello> hello = wire::decode_hello(payload)) {
@@ -144,12 +165,17 @@ std::vector<byte_string> seeds() {
   wire::encode_write_prefix(ranges, write);
   byte_string call(wire::call_header_bytes + 3);
   FUZZ_EXPECT(wire::encode_call("sum.u64", std::span(call).first<wire::call_header_bytes>()));
+  byte_string device(wire::device_request_bytes + 8);
+  wire::encode(wire::device_request{.op = wire::device_op::construct, .device = 1, .call = 1, .room_bytes = 1 << 20},
+               std::span(device).first<wire::device_request_bytes>());
   wire::welcome welcome = {.quota_slots = 1, .grace_ms = 2, .maximum_outstanding = 3};
   welcome.session[0] = std::byte{1};
   return {header,
           read,
           write,
           call,
+          device,
+          recipe().number<std::uint8_t>(6).text("sorted, and parameters").bytes(),
           encoded(wire::hello{}),
           encoded(wire::challenge{.version = wire::newest_version, .token_wanted = true}),
           encoded(welcome),
@@ -165,6 +191,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   try_header(input.all());
   try_batches(input.all());
   try_fixed(input.all());
+  try_device(input.all());
   try_handshake(input.all());
   try_made_header(choices(input.all()));
   try_checksum(input.all());

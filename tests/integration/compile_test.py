@@ -128,6 +128,26 @@ class Code(Directory):
                 compiled(CLANG, "-O1", SOURCES / "walks.c", self.directory / "loops.o", self.directory / "counting_runtime.o", "-o", program)
                 self.assertEqual(compiled(program), "counted\n")
 
+    def test_gathers_name_the_pages_of_the_loop_and_no_others(self):
+        runtime_object = self.directory / "counting_runtime.o"
+        report = self.directory / "gathers.json"
+        compiled("clang-19", "-O2", "-c", "-I", INCLUDE, SOURCES / "counting_runtime.c", "-o", runtime_object)
+        for level in ["-O2", "-O3"]:
+            with self.subTest(level):
+                program = self.directory / "gathers"
+                report.unlink(missing_ok=True)
+                compiled(CLANG, level, "-g1", f"--farheap-report={report}", "-I", INCLUDE, SOURCES / "gathers.c",
+                         runtime_object, "-o", program)
+                self.assertEqual(compiled(program), "counted\n")
+                said = [json.loads(line) for line in report.read_text().splitlines()]
+                said = {(line["function"], line["done"], line["why"]) for line in said if line["kind"] == "gather"}
+                done = {f"by_{sign}{bits}" for sign in "iu" for bits in [8, 16, 32, 64]}
+                done |= {"downwards", "every_third", "of_items", "by_pointers"}
+                self.assertEqual(said, {(name, True, "read") for name in done} | {
+                    ("scatter", True, "written"),
+                    ("that_writes", False, "the loop writes to the array of indices"),
+                    ("until_negative", False, "the loop has more than one exit, or not at its end")})
+
 
 class Wrapper(Directory):
     def source(self, name, text):
@@ -156,24 +176,24 @@ class Wrapper(Directory):
 
     @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
     def test_link_time_optimisation_runs_the_passes_in_the_linker(self):
-        for option, calls in {"-flto=thin": ["stream", "guard"], "-flto": ["guard"]}.items():
+        for option in ["-flto=thin", "-flto", "-flto=full"]:
             with self.subTest(option):
                 program = self.directory / "linked"
                 compiled(CLANG, "-O2", option, SOURCES / "reader.c", "-o", program)
                 self.assertEqual(compiled(program, "pick"), "right\n")
                 code = compiled("objdump", "-d", program)
-                for call in calls:
+                for call in ["stream", "guard"]:
                     self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}>")
 
     def test_options_reach_the_passes_in_the_linker(self):
-        for option, kinds in {"-flto=thin": {"stream", "guard"}, "-flto": {"guard"}}.items():
+        for option in ["-flto=thin", "-flto", "-flto=full"]:
             with self.subTest(option):
                 program = self.directory / "linked"
                 report = self.directory / f"report{option}"
                 source = SOURCES / "reader.c"
                 compiled(CLANG, "-O2", option, f"--farheap-report={report}", source, "-o", program)
                 done = [json.loads(line) for line in report.read_text().splitlines()]
-                self.assertEqual({one["kind"] for one in done if one["done"]}, kinds)
+                self.assertEqual({one["kind"] for one in done if one["done"]}, {"stream", "gather", "guard"})
                 compiled(CLANG, "-O2", option, "--farheap-no-guards", source, "-o", program)
                 self.assertNotRegex(compiled("objdump", "-d", program), "(call|jmp) .*<__farheap_guard>")
 
@@ -259,6 +279,21 @@ class Programs(Directory):
                         self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
                         traps[one] = outcome.stats["misses"] - outcome.stats["hinted_misses"]
                     self.assertLess(traps[program] * 5, traps[plain], outcome.stats)
+
+    # Without the pass a guard waits for each missing page. With it, pages are on their way before the loop is there.
+    def test_gathers_prefetch(self):
+        program, plain = self.directory / "gatherer", self.directory / "gatherer-plain"
+        compiled(CLANG, "-O3", SOURCES / "reader.c", "-o", program)
+        compiled(CLANG, "-O3", "--farheap-no-streams", SOURCES / "reader.c", "-o", plain)
+        for mode in ["inline", "thread"]:
+            with self.subTest(mode=mode):
+                stats = {}
+                for one in [program, plain]:
+                    outcome = support.run_far([one, "gather"], BUDGET, "memory:?latency=5us", mode)
+                    self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                    stats[one] = outcome.stats
+                self.assertLess(stats[program]["misses"] * 3, stats[plain]["misses"], stats)
+                self.assertGreater(stats[program]["prefetched_pages"], stats[plain]["misses"] // 2, stats)
 
     def test_the_environment_starts_the_runtime(self):
         program = self.directory / "reader"

@@ -1,0 +1,34 @@
+// Gathers: accesses a[b[i]] of a loop that reads b[] in order.
+#pragma once
+
+#include <optional>
+
+#include "llvm/Analysis/LoopInfo.h"
+#include "llvm/Analysis/ScalarEvolution.h"
+#include "llvm/IR/Dominators.h"
+#include "llvm/IR/Instructions.h"
+
+namespace far::compiler {
+
+struct gather {
+  llvm::Instruction* access;  // a[b[i]]
+  llvm::LoadInst* index;      // b[i]
+  const llvm::SCEV* start;    // the address of the first index
+  std::int64_t step_bytes;    // from one index to the next
+  const llvm::SCEV* base;     // the address for the index 0; null: the indices are the addresses
+  std::int64_t scale;         // bytes for each index
+  bool is_signed;
+  bool write;
+};
+
+// Whether the runtime may read the indices of later iterations: the loop reads them itself, whatever happens. So it
+// has no inner loop, and nothing in it can end the program, leave the loop, wait for a thread, or unmap memory.
+[[nodiscard]] bool may_read_ahead(const llvm::Loop& loop);
+
+// The access as a gather of `loop`; nothing if it is none, or the loop writes to the array of indices. Requires that
+// the access happens in each iteration, and may_read_ahead(loop).
+[[nodiscard]] std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop,
+                                              llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators,
+                                              const char** why_not);
+
+}  // namespace far::compiler

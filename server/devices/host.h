@@ -1,0 +1,76 @@
+// The plugins of a server: their files, names, and what devices of them may take.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/result.h"
+#include "base/units.h"
+#include "server/devices/process.h"
+
+namespace far::server {
+
+class device_shelf;
+
+// One `--plugin FILE[:OPTIONS]`.
+struct plugin_choice {
+  std::string file;
+  std::uint64_t deadline_ns = 10'000'000'000;  // the longest that a call may take
+  std::uint64_t room_bytes = 256 * mib;        // the most that one device may take
+  std::string options;                         // for the devices
+
+  bool operator==(const plugin_choice&) const = default;
+};
+// Options are KEY=VALUE with commas between: `deadline` and `room` are ours, all others go to the devices. Errors:
+// values that are none, a deadline above a minute.
+[[nodiscard]] result<plugin_choice> parse_plugin(const std::string& text);
+
+struct loaded_plugin {
+  plugin_choice chosen;
+  std::string name;
+};
+
+// Thread-safe. Outlives its shelves.
+class device_host {
+ public:
+  // The most devices of a server, each of which is a process.
+  static constexpr std::size_t most_devices = 256;
+
+  // Asks each plugin for its name, in a process of its own. `program`: what to start for a device; empty: this one
+  // again. Errors: a file that is no plugin, two of one name.
+  [[nodiscard]] static result<std::shared_ptr<device_host>> start(const std::vector<plugin_choice>& chosen,
+                                                                  std::string program = "");
+
+  [[nodiscard]] const loaded_plugin* find(std::string_view name) const;
+  // As the reply to wire::device_op::list.
+  [[nodiscard]] const std::string& list() const { return list_; }
+  [[nodiscard]] const std::string& program() const { return program_; }
+  [[nodiscard]] graveyard& dead() { return dead_; }
+
+  // Counts the devices. False: there are too many.
+  [[nodiscard]] bool admit();
+  void dismiss() { devices_.fetch_sub(1); }
+  [[nodiscard]] std::size_t devices() const { return devices_.load(); }
+
+  // From now on look_after() looks after it, too.
+  void watch(const std::shared_ptr<device_shelf>& added);
+  // Ends calls whose time is up although nobody waits for them any more. Call it often.
+  void look_after(std::uint64_t now_ns);
+
+ private:
+  std::string program_;
+  std::vector<loaded_plugin> plugins_;
+  std::string list_;
+  std::atomic<std::size_t> devices_{0};
+  graveyard dead_;
+  mutex lock_;
+  std::vector<std::weak_ptr<device_shelf>> shelves_ FAR_GUARDED_BY(lock_);
+};
+
+}  // namespace far::server

@@ -1,0 +1,187 @@
+// Devices behind the messages: what sessions hold, and arguments that may be anything.
+#include "server/devices/host.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "platform/clock.h"
+#include "server/devices/calls.h"
+#include "server/devices/shelf.h"
+
+namespace far::server {
+namespace {
+
+using wire::device_op;
+using wire::device_outcome;
+
+std::uint64_t now() {
+  return platform::monotonic_clock().now_ns();
+}
+
+// Of one session in a store, without connections.
+class DeviceCalls : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    result<std::shared_ptr<device_host>> started =
+        device_host::start({{.file = SORTED, .options = ""}, {.file = TROUBLEMAKER, .options = ""}}, FARHEAPD);
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    host = std::move(started).value();
+    lent = store::create({.memory_bytes = 128 * mib, .quota_bytes = {{"small", 16 * mib}}, .make_source = {}}).value();
+  }
+
+  [[nodiscard]] device_outcome call(session& of, const wire::device_request& asked) {
+    std::vector<std::byte> arguments(wire::device_request_bytes);
+    wire::encode(asked, std::span(arguments).first<wire::device_request_bytes>());
+    arguments.insert(arguments.end(), asked.bytes.begin(), asked.bytes.end());
+    device_calls calls(host);
+    for (;;) {
+      const device_calls::progress got = calls.go_on(of, arguments, now(), space);
+      EXPECT_EQ(got.result, wire::status::ok);
+      if (got.retry_at_ns == 0) return wire::decode_device_reply(std::span(space).first(got.reply_bytes))->outcome;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  [[nodiscard]] device_outcome construct(session& of, std::uint64_t number, std::uint64_t call_number,
+                                         std::string_view plugin = "sorted", std::uint64_t room_bytes = 4 * mib) {
+    std::string bytes(1, static_cast<char>(plugin.size()));
+    bytes += plugin;
+    return call(of, {.op = device_op::construct,
+                     .device = number,
+                     .call = call_number,
+                     .room_bytes = room_bytes,
+                     .bytes = std::as_bytes(std::span(bytes))});
+  }
+
+  std::vector<std::byte> space = std::vector<std::byte>(wire::maximum_payload_bytes);
+  std::shared_ptr<device_host> host;
+  std::unique_ptr<store> lent;
+};
+
+TEST_F(DeviceCalls, AreRememberedByTheirNumber) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  EXPECT_EQ(construct(mine, 1, 1), device_outcome::ok);
+  EXPECT_EQ(construct(mine, 1, 1), device_outcome::ok);
+  EXPECT_EQ(host->devices(), 1u);
+  const std::string text = "pear";
+  const wire::device_request write{
+      .op = device_op::write, .device = 1, .call = 2, .object = 5, .bytes = std::as_bytes(std::span(text))};
+  EXPECT_EQ(call(mine, write), device_outcome::ok);
+  EXPECT_EQ(call(mine, {.op = device_op::erase, .device = 1, .call = 3, .object = 5}), device_outcome::ok);
+  EXPECT_EQ(call(mine, {.op = device_op::erase, .device = 1, .call = 3, .object = 5}), device_outcome::ok);
+  EXPECT_EQ(call(mine, write), device_outcome::repeated);
+  EXPECT_EQ(call(mine, {.op = device_op::erase, .device = 1, .call = 4, .object = 5}), device_outcome::no_object);
+  EXPECT_EQ(call(mine, {.op = device_op::read, .device = 2, .call = 5}), device_outcome::no_device);
+  EXPECT_EQ(call(mine, {.op = device_op::destruct, .device = 1, .call = 6}), device_outcome::ok);
+  EXPECT_EQ(call(mine, {.op = device_op::destruct, .device = 1, .call = 6}), device_outcome::ok);
+  EXPECT_EQ(host->devices(), 0u);
+  lent->leave(client, now());
+}
+
+TEST_F(DeviceCalls, HoldRoomUntilTheirSessionEnds) {
+  attachment client = lent->open("small", 1).value();
+  session& mine = *client.to;
+  // 16 MiB are 8 blocks, and each device takes 2 beside its room.
+  EXPECT_EQ(construct(mine, 1, 1), device_outcome::ok);
+  EXPECT_EQ(construct(mine, 2, 1, "troublemaker"), device_outcome::ok);
+  EXPECT_EQ(construct(mine, 3, 1), device_outcome::no_room);
+  EXPECT_EQ(mine.allocate({0, 1}), wire::status::no_space);
+  lent->validate();
+  EXPECT_EQ(lent->used().held_blocks, 8u);
+  // A device that ends its process gives its room back.
+  EXPECT_EQ(call(mine, {.op = device_op::compute, .code = 8, .device = 2, .call = 2}), device_outcome::crashed);
+  lent->validate();
+  EXPECT_EQ(lent->used().held_blocks, 4u);
+  EXPECT_EQ(call(mine, {.op = device_op::compute, .code = 2, .device = 2, .call = 3}), device_outcome::lost);
+  EXPECT_EQ(construct(mine, 3, 1), device_outcome::ok);
+  lent->end(mine);
+  lent->validate();
+  EXPECT_EQ(lent->used().held_blocks, 0u);
+  EXPECT_EQ(host->devices(), 0u);
+  EXPECT_EQ(construct(mine, 4, 1), device_outcome::no_room);
+  lent->validate();
+  lent->leave(client, now());
+}
+
+// Nobody asks for its reply any more; its time is up all the same.
+TEST_F(DeviceCalls, EndAtTheirDeadlineWithoutAConnection) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1, "troublemaker"), device_outcome::ok);
+  wire::device_request hang{.op = device_op::compute, .code = 5, .device = 1, .call = 2, .deadline_ms = 200};
+  std::vector<std::byte> arguments(wire::device_request_bytes);
+  wire::encode(hang, std::span(arguments).first<wire::device_request_bytes>());
+  {
+    device_calls calls(host);
+    EXPECT_NE(calls.go_on(mine, arguments, now(), space).retry_at_ns, 0u);
+    calls.abandon();
+  }
+  for (int i = 0; i < 3000 && host->devices() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    host->look_after(now());
+  }
+  EXPECT_EQ(host->devices(), 0u);
+  EXPECT_EQ(call(mine, hang), device_outcome::timed_out);
+  lent->validate();
+  lent->leave(client, now());
+}
+
+TEST_F(DeviceCalls, MayHaveAnyArguments) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1), device_outcome::ok);
+  std::mt19937_64 random(7);
+  device_calls calls(host);
+  unsigned answered = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::vector<std::byte> arguments(random() % 8 == 0 ? random() % 64 : wire::device_request_bytes + random() % 80);
+    for (std::byte& one : arguments) one = static_cast<std::byte>(random());
+    if (arguments.size() >= wire::device_request_bytes && random() % 4 != 0) {
+      // Well-formed as far as that goes, but for nothing in particular.
+      wire::encode({.op = static_cast<device_op>(random() % 10),
+                    .code = static_cast<std::uint32_t>(random() % 5),
+                    .device = random() % 3,
+                    .call = 2 + static_cast<std::uint64_t>(i),
+                    .object = random() % 2 == 0 ? random() % 4 : random(),
+                    .room_bytes = random(),
+                    .deadline_ms = 60'000},
+                   std::span(arguments).first<wire::device_request_bytes>());
+      if (random() % 2 == 0) arguments.resize(wire::device_request_bytes);
+    }
+    // Destructing would leave the others nothing to do.
+    if (!arguments.empty() && arguments[0] == static_cast<std::byte>(device_op::destruct)) continue;
+    device_calls::progress got = calls.go_on(mine, arguments, now(), space);
+    while (got.retry_at_ns != 0) got = calls.go_on(mine, arguments, now(), space);
+    if (got.result != wire::status::ok) continue;
+    ++answered;
+    ASSERT_TRUE(wire::decode_device_reply(std::span(space).first(got.reply_bytes)).has_value());
+  }
+  EXPECT_GT(answered, 1000u);
+  EXPECT_EQ(call(mine, {.op = device_op::ask, .code = 1, .device = 1, .call = 10'000}), device_outcome::ok);
+  lent->validate();
+  lent->leave(client, now());
+}
+
+TEST(PluginChoice, IsReadFromAnOption) {
+  const plugin_choice plain = parse_plugin("a.so").value();
+  EXPECT_EQ(plain.file, "a.so");
+  EXPECT_EQ(plain.options, "");
+  const plugin_choice full = parse_plugin("/x/a.so:deadline=2s,size=3,room=8M,fast").value();
+  EXPECT_EQ(full.file, "/x/a.so");
+  EXPECT_EQ(full.deadline_ns, 2'000'000'000u);
+  EXPECT_EQ(full.room_bytes, 8 * mib);
+  EXPECT_EQ(full.options, "size=3,fast");
+  for (const char* wrong : {"", ":deadline=1s", "a.so:deadline=0s", "a.so:deadline=", "a.so:room=x", "a.so:room=4K"}) {
+    EXPECT_FALSE(parse_plugin(wrong).ok()) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace far::server

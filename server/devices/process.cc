@@ -1,0 +1,145 @@
+#include "server/devices/process.h"
+
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/check.h"
+#include "wire/bytes.h"
+
+namespace far::server {
+namespace {
+
+constexpr std::size_t length_bytes = sizeof(std::uint32_t);
+constexpr std::size_t longest_reply = length_bytes + wire::device_reply_bytes + wire::most_device_bytes;
+
+bool would_block() {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+}  // namespace
+
+void graveyard::expect() {
+  const lock_guard guard(lock_);
+  ++expected_;
+  dying_.reserve(dying_.size() + expected_);
+}
+
+void graveyard::add(pid_t process) noexcept {
+  const lock_guard guard(lock_);
+  --expected_;
+  dying_.push_back(process);
+}
+
+void graveyard::tidy() {
+  const lock_guard guard(lock_);
+  std::erase_if(dying_, [](pid_t process) { return waitpid(process, nullptr, WNOHANG) != 0; });
+}
+
+void graveyard::wait() {
+  const lock_guard guard(lock_);
+  for (const pid_t process : dying_) {
+    while (waitpid(process, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  dying_.clear();
+}
+
+graveyard::~graveyard() {
+  wait();
+}
+
+result<std::unique_ptr<device_process>> device_process::start(const std::string& program,
+                                                              const device_process_arguments& wanted, graveyard& dead) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return error{std::string("no socket for a device: ") + std::strerror(errno), errno};
+  }
+  // The same file, even if another version has been installed in its place.
+  const std::string path = program.empty() ? "/proc/self/exe" : program;
+  std::vector<std::string> words = wanted.to_arguments();
+  words.insert(words.begin(), "farheapd-device");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  // Only its socket and the log: all others are closed by exec.
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  pid_t process = -1;
+  const int failure = posix_spawn(&process, path.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(ends[1]);
+  if (failure != 0) {
+    close(ends[0]);
+    return error{std::string("no process for a device: ") + std::strerror(failure), failure};
+  }
+  dead.expect();
+  return std::unique_ptr<device_process>(new device_process(process, ends[0], dead));
+}
+
+device_process::~device_process() {
+  close(socket_);
+  kill(process_, SIGKILL);
+  dead_.add(process_);
+}
+
+void device_process::begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns) {
+  out_.resize(length_bytes);
+  wire::store(static_cast<std::uint32_t>(encoded.size()), out_.data());
+  out_.insert(out_.end(), encoded.begin(), encoded.end());
+  sent_ = 0;
+  in_.resize(length_bytes);
+  received_ = 0;
+  began_at_ns_ = now_ns;
+  deadline_ns_ = deadline_ns;
+}
+
+device_process::state device_process::advance(std::uint64_t now_ns) {
+  if (!send_some() || !receive_some()) return state::crashed;
+  if (is_complete()) return state::replied;
+  return now_ns >= deadline_ns_ ? state::timed_out : state::waiting;
+}
+
+bool device_process::send_some() {
+  while (sent_ < out_.size()) {
+    const ssize_t sent = send(socket_, out_.data() + sent_, out_.size() - sent_, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) return would_block();
+    sent_ += static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+// The process may have written anything into its socket, so a length is believed only up to the longest there can be.
+bool device_process::receive_some() {
+  while (received_ < in_.size()) {
+    const ssize_t got = recv(socket_, in_.data() + received_, in_.size() - received_, MSG_DONTWAIT);
+    if (got < 0) return would_block();
+    if (got == 0) return false;
+    received_ += static_cast<std::size_t>(got);
+    if (received_ != length_bytes || in_.size() != length_bytes) continue;
+    const std::size_t length = length_bytes + wire::load<std::uint32_t>(in_.data());
+    if (length < length_bytes + wire::device_reply_bytes || length > longest_reply) return false;
+    in_.resize(length);
+  }
+  return true;
+}
+
+bool device_process::is_complete() const {
+  return in_.size() > length_bytes && received_ == in_.size();
+}
+
+std::span<const std::byte> device_process::reply() const {
+  FAR_CHECK(is_complete(), "a reply is taken before it has come");
+  return std::span(in_).subspan(length_bytes);
+}
+
+}  // namespace far::server

@@ -1,0 +1,79 @@
+// One device's process as the server sees it. No call but the constructor and look_up() waits for it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/result.h"
+#include "server/devices/child.h"
+#include "wire/device.h"
+
+namespace far::server {
+
+// Collects the exit codes of processes that were told to end.
+class graveyard {
+ public:
+  // A process will come: makes room for it, so that add() allocates nothing.
+  void expect();
+  void add(pid_t process) noexcept;
+  // Those that have ended are gone. Never waits.
+  void tidy();
+  // Waits until all that were told to end have done so.
+  void wait();
+  // wait()
+  ~graveyard();
+
+ private:
+  mutex lock_;
+  std::size_t expected_ FAR_GUARDED_BY(lock_) = 0;
+  std::vector<pid_t> dying_ FAR_GUARDED_BY(lock_);
+};
+
+// Not thread-safe.
+class device_process {
+ public:
+  // Starts `program`, or this program again when that is empty. Errors: the system gives no process.
+  [[nodiscard]] static result<std::unique_ptr<device_process>> start(const std::string& program,
+                                                                     const device_process_arguments& wanted,
+                                                                     graveyard& dead);
+  // Kills it.
+  ~device_process();
+  device_process(const device_process&) = delete;
+  device_process& operator=(const device_process&) = delete;
+
+  // Begins a call. `encoded`: as the client has sent it. Requires: no call is under way.
+  void begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns);
+
+  enum class state : std::uint8_t { waiting, replied, timed_out, crashed };
+  // Moves bytes as far as that is possible now.
+  [[nodiscard]] state advance(std::uint64_t now_ns);
+  // The whole encoded reply. Requires: replied. Valid until the next begin().
+  [[nodiscard]] std::span<const std::byte> reply() const;
+
+  [[nodiscard]] std::uint64_t began_at_ns() const { return began_at_ns_; }
+
+ private:
+  device_process(pid_t process, int socket, graveyard& dead) : process_(process), socket_(socket), dead_(dead) {}
+  [[nodiscard]] bool send_some();
+  [[nodiscard]] bool receive_some();
+  [[nodiscard]] bool is_complete() const;
+
+  const pid_t process_;
+  const int socket_;
+  graveyard& dead_;
+  std::vector<std::byte> out_;
+  std::size_t sent_ = 0;
+  std::vector<std::byte> in_;
+  std::size_t received_ = 0;
+  std::uint64_t began_at_ns_ = 0;
+  std::uint64_t deadline_ns_ = 0;
+};
+
+}  // namespace far::server

@@ -1,0 +1,183 @@
+#include "server/devices/shelf.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "server/event_log.h"
+
+namespace far::server {
+namespace {
+
+using wire::device_op;
+using wire::device_outcome;
+
+std::vector<std::byte> encoded_reply(device_outcome outcome, std::string_view text) {
+  std::vector<std::byte> bytes(wire::device_reply_bytes + text.size());
+  wire::encode(wire::device_reply{outcome, {}}, std::span(bytes).first<wire::device_reply_bytes>());
+  std::memcpy(bytes.data() + wire::device_reply_bytes, text.data(), text.size());
+  return bytes;
+}
+
+std::size_t put(std::span<const std::byte> reply, std::span<std::byte> into) {
+  std::ranges::copy(reply, into.begin());
+  return reply.size();
+}
+
+}  // namespace
+
+device_shelf::device_shelf(std::shared_ptr<device_host> host, const std::shared_ptr<session>& owner)
+    : host_(std::move(host)), owner_(owner) {}
+
+device_shelf::~device_shelf() {
+  end();
+}
+
+// Their processes are killed; their destructors do not run.
+void device_shelf::end() noexcept {
+  const lock_guard guard(lock_);
+  ended_ = true;
+  for (const auto& [number, one] : all_) {
+    if (one.process) host_->dismiss();
+  }
+  all_.clear();
+}
+
+bool device_shelf::has(std::uint64_t number) {
+  const lock_guard guard(lock_);
+  return all_.contains(number);
+}
+
+device_shelf::addition device_shelf::add(std::uint64_t number, const loaded_plugin& plugin, std::uint64_t room_bytes,
+                                         std::uint64_t room_blocks) {
+  const lock_guard guard(lock_);
+  if (ended_) return addition::ended;
+  if (all_.contains(number)) return addition::there;
+  if (all_.size() >= most_devices_of_session || !host_->admit()) return addition::too_many;
+  host_->dead().tidy();
+  result<std::unique_ptr<device_process>> process =
+      device_process::start(host_->program(), {plugin.chosen.file, plugin.chosen.options, room_bytes}, host_->dead());
+  if (!process) {
+    host_->dismiss();
+    log_event(process.error().message, log_level::warning);
+    return addition::no_process;
+  }
+  all_[number] = {.process = std::move(process).value(),
+                  .plugin = plugin.name,
+                  .longest_ns = plugin.chosen.deadline_ns,
+                  .room_blocks = room_blocks};
+  return addition::added;
+}
+
+std::optional<std::size_t> device_shelf::step(const wire::device_request& asked, std::span<const std::byte> encoded,
+                                              std::uint64_t now_ns, std::span<std::byte> into) {
+  std::optional<std::size_t> bytes;
+  {
+    const lock_guard guard(lock_);
+    bytes = [&]() -> std::optional<std::size_t> {
+      lock_.assert_held();
+      const auto found = all_.find(asked.device);
+      if (found == all_.end()) {
+        // It may have been destructed by this very call, whose reply was lost.
+        const bool is_done = asked.op == device_op::destruct;
+        return put(encoded_reply(is_done ? device_outcome::ok : device_outcome::no_device, ""), into);
+      }
+      device& which = found->second;
+      std::vector<std::byte> reply;
+      if (which.call != 0) {
+        // Another's call: its client asks again, and finds the reply or, if nothing was changed, begins it again.
+        const bool is_ours = which.call == asked.call && which.op == asked.op;
+        if (!advance(found, now_ns, &reply)) return std::nullopt;
+        if (is_ours) return put(reply, into);
+        return std::nullopt;
+      }
+      if (wire::changes_device(asked.op) && asked.call <= which.changed_by) {
+        const bool is_same = asked.call == which.changed_by;
+        return put(is_same ? which.reply : encoded_reply(device_outcome::repeated, ""), into);
+      }
+      if (!which.process && asked.op == device_op::destruct) {
+        remove(found);
+        return put(encoded_reply(device_outcome::ok, ""), into);
+      }
+      if (!which.process) return put(encoded_reply(device_outcome::lost, ""), into);
+      std::uint64_t longest_ns = which.longest_ns;
+      if (asked.deadline_ms > 0) {
+        longest_ns = std::min(longest_ns, std::uint64_t{asked.deadline_ms} * 1'000'000);
+      }
+      which.call = asked.call;
+      which.op = asked.op;
+      which.process->begin(encoded, now_ns, now_ns + longest_ns);
+      if (!advance(found, now_ns, &reply)) return std::nullopt;
+      return put(reply, into);
+    }();
+  }
+  settle();
+  return bytes;
+}
+
+bool device_shelf::advance(devices::iterator which, std::uint64_t now_ns, std::vector<std::byte>* reply) {
+  device& one = which->second;
+  device_process::state reached = one.process->advance(now_ns);
+  if (reached == device_process::state::waiting) return false;
+  const device_op op = one.op;
+  const std::uint64_t call = std::exchange(one.call, 0);
+  std::vector<std::byte> said;
+  if (reached == device_process::state::replied) {
+    const std::span<const std::byte> got = one.process->reply();
+    if (wire::decode_device_reply(got)) said.assign(got.begin(), got.end());
+    if (said.empty()) reached = device_process::state::crashed;
+  }
+  if (said.empty()) {
+    const bool is_late = reached == device_process::state::timed_out;
+    said = encoded_reply(is_late ? device_outcome::timed_out : device_outcome::crashed, "");
+    log_limited("a device of plugin '" + one.plugin + "' " +
+                    (is_late ? "took too long, and is ended" : "has ended its process") + " in a call",
+                now_ns);
+    lose(one);
+  }
+  const bool is_ok = wire::decode_device_reply(said)->outcome == device_outcome::ok;
+  if (reply != nullptr) *reply = said;
+  if (op == device_op::destruct || (op == device_op::construct && !is_ok)) {
+    remove(which);
+  } else if (wire::changes_device(op)) {
+    one.changed_by = call;
+    one.reply = std::move(said);
+  }
+  return true;
+}
+
+void device_shelf::lose(device& which) {
+  which.process.reset();
+  host_->dismiss();
+  owed_blocks_ += std::exchange(which.room_blocks, 0);
+}
+
+void device_shelf::remove(devices::iterator which) {
+  if (which->second.process) lose(which->second);
+  all_.erase(which);
+}
+
+void device_shelf::settle() {
+  std::uint64_t owed = 0;
+  {
+    const lock_guard guard(lock_);
+    owed = std::exchange(owed_blocks_, 0);
+  }
+  if (owed == 0) return;
+  if (const std::shared_ptr<session> owner = owner_.lock()) owner->give_back_room(owed);
+}
+
+void device_shelf::look_after(std::uint64_t now_ns) {
+  {
+    const lock_guard guard(lock_);
+    for (auto next = all_.begin(); next != all_.end();) {
+      const auto one = next++;
+      if (one->second.call != 0) static_cast<void>(advance(one, now_ns, nullptr));
+    }
+  }
+  settle();
+}
+
+}  // namespace far::server

@@ -1,0 +1,83 @@
+// The devices of one session, and their calls.
+//
+//     client's message -> device_calls -> device_shelf -> device_process -> (socket) -> plugin
+//
+// Nothing here waits: a call that is under way is asked for again. A call that changes a device takes effect once. Its
+// number and its reply are remembered until the next one, so a client may repeat it on another connection.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "server/devices/host.h"
+#include "server/devices/process.h"
+#include "server/store.h"
+#include "wire/device.h"
+
+namespace far::server {
+
+// The blocks that a device's process and its last reply are counted as, beside its room.
+inline constexpr std::uint64_t blocks_of_device = 2;
+inline constexpr std::size_t most_devices_of_session = 64;
+
+// Thread-safe.
+class device_shelf final : public session_burden {
+ public:
+  device_shelf(std::shared_ptr<device_host> host, const std::shared_ptr<session>& owner);
+  ~device_shelf() override;
+
+  void end() noexcept override;
+
+  // Whether a device of that number exists, or is lost and not yet destructed.
+  [[nodiscard]] bool has(std::uint64_t number);
+  enum class addition : std::uint8_t { added, there, too_many, no_process, ended };
+  // A new one, which has taken the room. It is to be constructed by a step().
+  [[nodiscard]] addition add(std::uint64_t number, const loaded_plugin& plugin, std::uint64_t room_bytes,
+                             std::uint64_t room_blocks);
+
+  // Goes on with a call. Returns the length of the encoded reply in `into`, or nothing: ask again. Requires: `encoded`
+  // is what `asked` was decoded from, and `into` has room for the longest reply.
+  [[nodiscard]] std::optional<std::size_t> step(const wire::device_request& asked, std::span<const std::byte> encoded,
+                                                std::uint64_t now_ns, std::span<std::byte> into);
+
+  void look_after(std::uint64_t now_ns);
+
+ private:
+  struct device {
+    std::unique_ptr<device_process> process;  // nullptr: it is lost
+    std::string plugin;
+    std::uint64_t longest_ns = 0;  // that a call may take
+    std::uint64_t room_blocks = 0;
+    // The call under way; 0: none.
+    std::uint64_t call = 0;
+    wire::device_op op = wire::device_op::list;
+    // The last one that was to change it.
+    std::uint64_t changed_by = 0;
+    std::vector<std::byte> reply{};
+  };
+  using devices = std::map<std::uint64_t, device>;
+
+  // Goes on with the call under way; false: it has not ended. `reply`, if not nullptr: gets the encoded reply.
+  [[nodiscard]] bool advance(devices::iterator which, std::uint64_t now_ns, std::vector<std::byte>* reply)
+      FAR_REQUIRES(lock_);
+  void lose(device& which) FAR_REQUIRES(lock_);
+  void remove(devices::iterator which) FAR_REQUIRES(lock_);
+  // After each change, without the lock: what lost devices had goes back to the session.
+  void settle();
+
+  const std::shared_ptr<device_host> host_;
+  const std::weak_ptr<session> owner_;
+  mutex lock_;  // after the store's
+  devices all_ FAR_GUARDED_BY(lock_);
+  bool ended_ FAR_GUARDED_BY(lock_) = false;
+  std::uint64_t owed_blocks_ FAR_GUARDED_BY(lock_) = 0;  // to be given back
+};
+
+}  // namespace far::server

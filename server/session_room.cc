@@ -1,0 +1,48 @@
+// What a session has beside its blocks (server/store.h).
+#include <utility>
+
+#include "base/check.h"
+#include "server/store.h"
+
+namespace far::server {
+
+session::room session::take_room(std::uint64_t blocks) {
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
+  if (ended_ || store_.draining()) return room::none;
+  const lent_memory wanted{blocks, 0};
+  if (!tenant_->has_room_for(wanted) || !store_.has_room_for(wanted)) {
+    const bool comes_back =
+        blocks <= tenant_->quota_blocks && (store_.is_reclaiming() || store_.give_way(*tenant_, wanted));
+    return comes_back ? room::wait : room::none;
+  }
+  tenant_->held.blocks += blocks;
+  store_.held_.blocks += blocks;
+  held_blocks_ += blocks;
+  room_blocks_ += blocks;
+  return room::granted;
+}
+
+void session::give_back_room(std::uint64_t blocks) {
+  const lock_guard guard(lock_);
+  store_.lock_.assert_held();  // the same one
+  if (ended_) return;          // its end has given back all
+  FAR_CHECK(blocks <= room_blocks_, "more room comes back than was taken");
+  held_blocks_ -= blocks;
+  room_blocks_ -= blocks;
+  store_.uncharge(*tenant_, blocks);
+}
+
+std::shared_ptr<session_burden> session::burden() const {
+  const lock_guard guard(lock_);
+  return burden_;
+}
+
+std::shared_ptr<session_burden> session::load(std::shared_ptr<session_burden> added) {
+  const lock_guard guard(lock_);
+  if (ended_) return nullptr;
+  if (!burden_) burden_ = std::move(added);
+  return burden_;
+}
+
+}  // namespace far::server

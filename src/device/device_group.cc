@@ -1,0 +1,312 @@
+#include "device/device_group.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "platform/clock.h"
+#include "wire/bytes.h"
+
+namespace far::device_parts {
+namespace {
+
+using reason = device_error::reason;
+using wire::device_op;
+using wire::device_outcome;
+
+constexpr std::uint64_t mending_pause_ns = 1'000'000'000;
+constexpr std::uint64_t mending_reach_ns = 2'000'000'000;
+constexpr std::uint64_t farewell_ns = 1'000'000'000;
+constexpr auto keeper_pause = std::chrono::seconds(1);
+// A server looks after its calls that often; a call that it ends late is not given up before.
+constexpr std::uint64_t slack_ns = 3'000'000'000;
+// Each copy has a session to itself.
+constexpr std::uint64_t device_number = 1;
+
+std::uint64_t now() {
+  return platform::monotonic_clock().now_ns();
+}
+
+reason reason_for(device_outcome outcome) {
+  switch (outcome) {
+    case device_outcome::no_object: return reason::no_object;
+    case device_outcome::unknown_plugin: return reason::no_plugin;
+    case device_outcome::no_room: return reason::no_room;
+    case device_outcome::timed_out: return reason::timed_out;
+    case device_outcome::crashed: return reason::crashed;
+    case device_outcome::no_device:
+    case device_outcome::lost: return reason::lost;
+    case device_outcome::ok:
+    case device_outcome::refused:
+    case device_outcome::repeated: break;
+  }
+  return reason::refused;
+}
+
+std::vector<std::byte> construction_of(std::string_view plugin, std::span<const std::byte> parameters) {
+  if (!wire::is_plugin_name(plugin)) {
+    throw device_error(reason::no_plugin, "no plugin is named '" + std::string(plugin) + "'");
+  }
+  if (parameters.size() > wire::most_device_bytes - 64) {
+    throw device_error(reason::refused, "the parameters are too long for a message");
+  }
+  std::vector<std::byte> bytes(1 + plugin.size());
+  bytes[0] = static_cast<std::byte>(plugin.size());
+  std::memcpy(bytes.data() + 1, plugin.data(), plugin.size());
+  bytes.insert(bytes.end(), parameters.begin(), parameters.end());
+  return bytes;
+}
+
+}  // namespace
+
+device_error failure_of(device_outcome outcome, const std::string& peer, std::string_view text) {
+  std::string what = peer + ": " + wire::name_of(outcome);
+  if (!text.empty()) what.append(": ").append(text);
+  return device_error(reason_for(outcome), what);
+}
+
+device_group::device_group(device_tier tier, std::string_view plugin, const device_options& chosen)
+    : tier_(std::move(tier)),
+      plugin_(plugin),
+      construction_(construction_of(plugin, chosen.parameters)),
+      room_bytes_(chosen.room_bytes),
+      deadline_ns_(static_cast<std::uint64_t>(std::max<std::int64_t>(chosen.deadline.count(), 1)) * 1'000'000) {
+  std::array<std::byte, sizeof(std::uint32_t)> drawn;
+  wire::fill_random(drawn);
+  const std::size_t first = wire::load<std::uint32_t>(drawn.data()) % tier_.servers.size();
+  // Those that answer at once come first. Servers that are away are waited for only if all are.
+  for (const device_link::patience& how : {little(), usual()}) {
+    for (std::size_t i = 0; i < tier_.servers.size() && copies_.size() < tier_.copies; ++i) {
+      const std::size_t server = (first + i) % tier_.servers.size();
+      std::unique_ptr<device_link> link = construct_on(server, how);
+      if (link) copies_.push_back({.link = std::move(link), .server = server});
+    }
+    const bool is_hopeless =
+        std::ranges::none_of(failures_, [](const device_error& one) { return one.why() == reason::unreachable; });
+    if (!copies_.empty() || is_hopeless) break;
+  }
+  if (copies_.empty()) throw failures_.back();
+  if (tier_.has_servers) keeper_ = std::thread([this] { keep(); });
+}
+
+// The end of a session ends its devices, so those that cannot be told are gone with it.
+device_group::~device_group() {
+  {
+    const std::lock_guard guard(ending_lock_);
+    ends_ = true;
+  }
+  ending_.notify_all();
+  if (keeper_.joinable()) keeper_.join();
+  for (const copy& one : copies_) {
+    const wire::device_request destruct{.op = device_op::destruct, .device = device_number, .call = ++calls_};
+    static_cast<void>(one.link->ask(destruct, {.reach_ns = 0, .answer_ns = farewell_ns, .again = false}));
+  }
+}
+
+// A call may take long, and holds the lock; but then its servers hear of us anyway.
+void device_group::keep() {
+  std::unique_lock ending(ending_lock_);
+  while (!ending_.wait_for(ending, keeper_pause, [this] { return ends_; })) {
+    const std::unique_lock guard(lock_, std::try_to_lock);
+    if (guard.owns_lock()) look_after_copies();
+  }
+}
+
+// The last copy is never given up here: its owner is to hear of it.
+void device_group::look_after_copies() {
+  for (std::size_t i = 0; i < copies_.size();) {
+    const device_link::health found = copies_[i].link->keep_alive();
+    std::uint64_t& since_ns = copies_[i].silent_since_ns;
+    if (found == device_link::health::alive) since_ns = 0;
+    if (found == device_link::health::silent && since_ns == 0) since_ns = now();
+    const bool is_lost = found == device_link::health::forgotten ||
+                         (found == device_link::health::silent && now() - since_ns > tier_.patience_ns);
+    if (is_lost && copies_.size() > 1) {
+      drop(i);
+    } else {
+      ++i;
+    }
+  }
+  mend();
+}
+
+std::size_t device_group::copies() const {
+  const std::lock_guard guard(lock_);
+  return copies_.size();
+}
+
+device_group::told device_group::tell(device_link& link, const wire::device_request& asked,
+                                      const device_link::patience& how) const {
+  using kind = link_answer::kind;
+  link_answer got = link.ask(asked, how);
+  switch (got.how) {
+    case kind::unreachable: return {told::fate::silent, {}, {}, device_error(reason::unreachable, got.why)};
+    case kind::impossible: return {told::fate::silent, {}, {}, device_error(reason::unreachable, got.why)};
+    case kind::forgotten: return {told::fate::gone, {}, {}, device_error(reason::lost, got.why)};
+    case kind::answered: break;
+  }
+  const std::optional<wire::device_reply> said = wire::decode_device_reply(got.bytes);
+  if (!said) {
+    return {told::fate::silent, {}, {}, device_error(reason::unreachable, link.peer() + " broke the protocol")};
+  }
+  const std::string_view text(reinterpret_cast<const char*>(said->bytes.data()), said->bytes.size());
+  told::fate fate = told::fate::answered;
+  if (said->outcome == device_outcome::timed_out || said->outcome == device_outcome::crashed) fate = told::fate::died;
+  if (said->outcome == device_outcome::lost || said->outcome == device_outcome::no_device) fate = told::fate::gone;
+  return {fate,
+          said->outcome,
+          {said->bytes.begin(), said->bytes.end()},
+          failure_of(said->outcome, link.peer(), said->outcome == device_outcome::ok ? "" : text)};
+}
+
+std::vector<std::byte> device_group::call(wire::device_request asked) {
+  if (asked.bytes.size() > device::most_bytes) throw device_error(reason::refused, "too many bytes for one call");
+  const std::lock_guard guard(lock_);
+  if (copies_.empty()) throw device_error(reason::lost, "all copies of the device are lost");
+  mend();
+  asked.device = device_number;
+  asked.call = ++calls_;
+  asked.deadline_ms = deadline_ms();
+  return wire::changes_device(asked.op) ? change_all(asked) : ask_one(asked);
+}
+
+// A server permits less.
+std::uint32_t device_group::deadline_ms() const {
+  constexpr std::uint64_t most_ms = 3'600'000;
+  return static_cast<std::uint32_t>(std::min(deadline_ns_ / 1'000'000, most_ms));
+}
+
+device_link::patience device_group::usual() const {
+  return {.reach_ns = tier_.patience_ns, .answer_ns = std::max(tier_.patience_ns, deadline_ns_ + slack_ns)};
+}
+
+device_link::patience device_group::little() const {
+  return {.reach_ns = mending_reach_ns, .answer_ns = deadline_ns_ + slack_ns, .again = false};
+}
+
+void device_group::drop(std::size_t which) {
+  copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(which));
+  mend_at_ns_ = 0;
+}
+
+// The last copy is not given up because its server is silent: it may come back.
+std::vector<std::byte> device_group::ask_one(const wire::device_request& asked) {
+  for (;;) {
+    told got = tell(*copies_.front().link, asked, usual());
+    if (got.how == told::fate::answered) {
+      if (got.outcome != device_outcome::ok) throw got.failure;
+      return std::move(got.bytes);
+    }
+    if (got.how == told::fate::silent && copies_.size() == 1) throw got.failure;
+    drop(0);
+    if (got.how == told::fate::died && !copies_.empty()) mend();
+    if (got.how == told::fate::died || copies_.empty()) throw got.failure;
+  }
+}
+
+// One after the other: a call that ends its device is not tried on the other copies, so that these live on.
+std::vector<std::byte> device_group::change_all(const wire::device_request& asked) {
+  std::optional<told> first;
+  for (std::size_t i = 0; i < copies_.size();) {
+    told got = tell(*copies_[i].link, asked, usual());
+    if (got.how == told::fate::answered) {
+      const bool is_equal = !first || (got.outcome == first->outcome && got.bytes == first->bytes);
+      if (!first) first = std::move(got);
+      if (is_equal) {
+        ++i;
+      } else {
+        drop(i);  // it is no copy any more
+      }
+      continue;
+    }
+    if (got.how == told::fate::silent && copies_.size() == 1) throw got.failure;
+    drop(i);
+    if (got.how == told::fate::died && !first) {
+      mend();
+      throw got.failure;
+    }
+    if (copies_.empty()) throw got.failure;
+  }
+  if (!first) throw device_error(reason::lost, "all copies of the device are lost");
+  mend();
+  if (first->outcome != device_outcome::ok) throw first->failure;
+  return std::move(first->bytes);
+}
+
+bool device_group::is_used(std::size_t server, const device_link* link) const {
+  return std::ranges::any_of(copies_, [&](const copy& one) {
+    const bool is_same =
+        link != nullptr && link->identity() != wire::server_id{} && link->identity() == one.link->identity();
+    return one.server == server || is_same;
+  });
+}
+
+std::unique_ptr<device_link> device_group::construct_on(std::size_t server, const device_link::patience& how) {
+  if (is_used(server, nullptr)) return nullptr;
+  result<std::unique_ptr<device_link>> link = tier_.servers[server]();
+  if (!link) {
+    failures_.emplace_back(reason::unreachable, link.error().message);
+    return nullptr;
+  }
+  const wire::device_request construct{.op = device_op::construct,
+                                       .device = device_number,
+                                       .call = ++calls_,
+                                       .room_bytes = room_bytes_,
+                                       .deadline_ms = deadline_ms(),
+                                       .bytes = construction_};
+  const told got = tell(*link.value(), construct, how);
+  if (got.how != told::fate::answered || got.outcome != device_outcome::ok) {
+    failures_.push_back(got.failure);
+    return nullptr;
+  }
+  if (is_used(server, link.value().get())) {
+    failures_.emplace_back(reason::unreachable, link.value()->peer() + " is a server that has a copy already");
+    return nullptr;
+  }
+  return std::move(link).value();
+}
+
+void device_group::mend() {
+  if (copies_.empty() || copies_.size() >= std::min(tier_.copies, tier_.servers.size())) return;
+  if (now() < mend_at_ns_) return;
+  failures_.clear();
+  const std::uint64_t began_ns = now();
+  for (std::size_t server = 0; server < tier_.servers.size() && copies_.size() < tier_.copies; ++server) {
+    std::unique_ptr<device_link> link = construct_on(server, little());
+    if (link && copy_contents(*copies_.front().link, *link))
+      copies_.push_back({.link = std::move(link), .server = server});
+  }
+  // Servers that cannot be reached are tried in a fifth of the time at most.
+  mend_at_ns_ = now() + std::max(mending_pause_ns, 4 * (now() - began_ns));
+}
+
+bool device_group::copy_contents(device_link& from, device_link& into) {
+  std::uint64_t position = 0;
+  for (;;) {
+    const wire::device_request save{.op = device_op::save,
+                                    .device = device_number,
+                                    .call = ++calls_,
+                                    .object = position,
+                                    .deadline_ms = deadline_ms()};
+    const told part = tell(from, save, little());
+    if (part.how != told::fate::answered || part.outcome != device_outcome::ok) return false;
+    if (part.bytes.size() < sizeof(std::uint64_t)) return false;
+    const auto all = wire::load<std::uint64_t>(part.bytes.data());
+    const std::span<const std::byte> bytes = std::span(part.bytes).subspan(sizeof(std::uint64_t));
+    position += bytes.size();
+    if (position < all && bytes.empty()) return false;
+    const wire::device_request load{.op = device_op::load,
+                                    .code = position >= all ? 1u : 0u,
+                                    .device = device_number,
+                                    .call = ++calls_,
+                                    .deadline_ms = deadline_ms(),
+                                    .bytes = bytes};
+    const told loaded = tell(into, load, little());
+    if (loaded.how != told::fate::answered || loaded.outcome != device_outcome::ok) return false;
+    if (position >= all) return true;
+  }
+}
+
+}  // namespace far::device_parts

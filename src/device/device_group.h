@@ -1,0 +1,106 @@
+// The copies of one device: which there are, what each is told, and new ones for those that are lost.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device_link.h"
+#include "far/device.h"
+#include "wire/device.h"
+
+namespace far::device_parts {
+
+struct device_tier {
+  using opener = std::function<result<std::unique_ptr<device_link>>()>;
+
+  std::vector<opener> servers;
+  std::size_t copies = 1;
+  std::uint64_t patience_ns = 10'000'000'000;  // for a server to answer, beside the time of a call
+  bool has_servers = true;                     // that forget a client which is silent
+
+  // Errors: no such far tier, or one without devices.
+  [[nodiscard]] static result<device_tier> parse(std::string_view name);
+};
+
+// A device_error for what a server has said. Requires: it is a failure.
+[[nodiscard]] device_error failure_of(wire::device_outcome outcome, const std::string& peer, std::string_view text);
+
+// Thread-safe.
+class device_group {
+ public:
+  // Constructs the device. Throws device_error.
+  device_group(device_tier tier, std::string_view plugin, const device_options& chosen);
+  ~device_group();
+  device_group(const device_group&) = delete;
+  device_group& operator=(const device_group&) = delete;
+
+  // Throws device_error.
+  std::vector<std::byte> call(wire::device_request asked);
+  [[nodiscard]] std::size_t copies() const;
+
+ private:
+  struct copy {
+    std::unique_ptr<device_link> link;
+    std::size_t server = 0;
+    std::uint64_t silent_since_ns = 0;  // as the keeper has found it; 0: it is not
+  };
+  // What a copy has made of a call.
+  struct told {
+    enum class fate : std::uint8_t {
+      answered,  // by the device
+      died,      // the device, in this call
+      gone,      // it was lost before, or its server has forgotten it
+      silent,    // its server cannot be reached
+    };
+    fate how = fate::answered;
+    wire::device_outcome outcome = wire::device_outcome::ok;
+    std::vector<std::byte> bytes;
+    device_error failure;  // unless the outcome is ok
+  };
+
+  [[nodiscard]] told tell(device_link& link, const wire::device_request& asked, const device_link::patience& how) const;
+  [[nodiscard]] std::vector<std::byte> ask_one(const wire::device_request& asked);
+  [[nodiscard]] std::vector<std::byte> change_all(const wire::device_request& asked);
+  // Of a call that the device's owner waits for, and of what is done for a new copy.
+  [[nodiscard]] device_link::patience usual() const;
+  [[nodiscard]] device_link::patience little() const;
+  [[nodiscard]] std::uint32_t deadline_ms() const;
+  void drop(std::size_t which);
+  // nullptr: it cannot be constructed there, and failures_ says why.
+  [[nodiscard]] std::unique_ptr<device_link> construct_on(std::size_t server, const device_link::patience& how);
+  [[nodiscard]] bool is_used(std::size_t server, const device_link* link) const;
+  // Makes new copies, where there are too few and the last try was not a moment ago.
+  void mend();
+  [[nodiscard]] bool copy_contents(device_link& from, device_link& into);
+  // The keeper: shows servers that we live, and notices copies that are lost while nobody calls them.
+  void keep();
+  void look_after_copies();
+
+  const device_tier tier_;
+  const std::string plugin_;
+  std::vector<std::byte> construction_;
+  const std::uint64_t room_bytes_;
+  const std::uint64_t deadline_ns_;
+
+  mutable std::mutex lock_;
+  std::vector<copy> copies_;
+  std::uint64_t calls_ = 0;
+  std::uint64_t mend_at_ns_ = 0;
+  std::vector<device_error> failures_;  // of the last constructions
+
+  std::mutex ending_lock_;
+  std::condition_variable ending_;
+  bool ends_ = false;
+  std::thread keeper_;
+};
+
+}  // namespace far::device_parts

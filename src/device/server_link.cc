@@ -1,0 +1,247 @@
+#include "device/server_link.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "backend/tcp/secure_stream.h"
+#include "backend/tcp/socket_stream.h"
+#include "platform/clock.h"
+#include "wire/bytes.h"
+
+namespace far::device_parts {
+namespace {
+
+constexpr std::uint64_t ms = 1'000'000;
+constexpr std::uint64_t first_pause_ns = 5 * ms;
+constexpr std::uint64_t longest_pause_ns = 500 * ms;
+// Well below the silence that servers permit, and often enough to notice soon that a copy is lost.
+constexpr std::uint64_t ping_after_ns = 1'000 * ms;
+constexpr std::uint64_t ping_patience_ns = 1'000 * ms;
+
+std::uint64_t now() {
+  return platform::monotonic_clock().now_ns();
+}
+
+void sleep(std::uint64_t ns) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+}
+
+}  // namespace
+
+result<std::unique_ptr<device_link>> server_link::create(const backend::tcp_endpoint& server,
+                                                         const backend::tcp_trust& trust) {
+  result<std::vector<backend::socket_address>> addresses = backend::resolve(server);
+  if (!addresses) return addresses.error();
+  result<std::unique_ptr<backend::byte_stream>> stream =
+      backend::socket_stream::create(std::make_shared<backend::server_addresses>(addresses.value()));
+  if (!stream) return stream.error();
+  std::unique_ptr<backend::byte_stream> used = std::move(stream).value();
+  if (trust.tls) used = std::make_unique<backend::secure_stream>(std::move(used), *trust.tls, server.host);
+  return std::unique_ptr<device_link>(new server_link("tcp://" + server.text(), std::move(used), trust));
+}
+
+server_link::server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust)
+    : peer_(std::move(peer)), stream_(std::move(stream)), trust_(std::move(trust)), handshake_(trust_.shown) {
+  std::array<std::byte, sizeof channel_> drawn;
+  wire::fill_random(drawn);
+  std::memcpy(&channel_, drawn.data(), sizeof channel_);
+  channel_ %= wire::first_child_channel;
+}
+
+server_link::~server_link() {
+  wire::header said;
+  if (is_connected_) static_cast<void>(exchange(wire::opcode::close, {}, now() + ping_patience_ns, &said));
+  disconnect();
+}
+
+link_answer server_link::ask(const wire::device_request& asked, const patience& how) {
+  using kind = link_answer::kind;
+  const std::uint64_t began_ns = now();
+  std::vector<std::byte> payload(wire::call_header_bytes + wire::device_request_bytes + asked.bytes.size());
+  static_cast<void>(wire::encode_call(wire::device_call_name, std::span(payload).first<wire::call_header_bytes>()));
+  wire::encode(asked, std::span(payload).subspan<wire::call_header_bytes, wire::device_request_bytes>());
+  std::ranges::copy(asked.bytes, payload.begin() + wire::call_header_bytes + wire::device_request_bytes);
+  std::uint64_t pause_ns = first_pause_ns;
+  std::uint64_t reached_at_ns = began_ns;
+  for (;;) {
+    wire::header said;
+    outcome got = connect(now() + how.reach_ns);
+    if (got == outcome::done) {
+      got = exchange(wire::opcode::call, payload, now() + how.answer_ns, &said);
+      reached_at_ns = now();
+    }
+    if (got == outcome::forgotten) return link_answer::failed(kind::forgotten, why_);
+    if (got == outcome::refused) return link_answer::failed(kind::impossible, why_);
+    if (got == outcome::done && said.result == wire::status::ok) return {kind::answered, payload_, ""};
+    if (got == outcome::done && said.result == wire::status::unknown_call) {
+      return link_answer::failed(kind::impossible, peer_ + " has no devices; start its farheapd with --plugin FILE");
+    }
+    if (got == outcome::done && said.result != wire::status::bad_checksum) {
+      return link_answer::failed(kind::impossible, peer_ + " does not understand the call");
+    }
+    const bool is_over = now() - began_ns + pause_ns >= how.reach_ns + how.answer_ns;
+    const bool is_away = now() - reached_at_ns + pause_ns >= how.reach_ns;
+    if (!how.again || is_over || is_away) return link_answer::failed(kind::unreachable, why_);
+    sleep(pause_ns);
+    pause_ns = std::min(2 * pause_ns, longest_pause_ns);
+  }
+}
+
+// A connection that has broken is opened anew, too: otherwise the server would forget a client that only waits.
+server_link::health server_link::keep_alive() {
+  if (now() - heard_at_ns_ < ping_after_ns) return health::alive;
+  const std::uint64_t until_ns = now() + ping_patience_ns;
+  wire::header said;
+  outcome got = connect(until_ns);
+  if (got == outcome::done) got = exchange(wire::opcode::ping, {}, until_ns, &said);
+  if (got == outcome::forgotten) return health::forgotten;
+  return got == outcome::done ? health::alive : health::silent;
+}
+
+server_link::outcome server_link::broken(const std::string& why) {
+  why_ = peer_ + ": " + why;
+  disconnect();
+  return outcome::broken;
+}
+
+void server_link::disconnect() {
+  is_connected_ = false;
+  stream_->close();
+}
+
+server_link::outcome server_link::connect(std::uint64_t until_ns) {
+  if (is_connected_) return outcome::done;
+  stream_->close();
+  // Another address may be another server, which does not know the session.
+  if (session_ != wire::session_id{}) stream_->use_address(session_address_);
+  int code = stream_->connect();
+  if (code == 0) code = stream_->finish_connecting();
+  while (code == EINPROGRESS && now() < until_ns) {
+    pause(now() + ms);
+    code = stream_->finish_connecting();
+  }
+  if (code != 0) return broken(*stream_->explanation() != '\0' ? stream_->explanation() : std::strerror(code));
+  return shake_hands(until_ns);
+}
+
+server_link::outcome server_link::shake_hands(std::uint64_t until_ns) {
+  using step = wire::client_handshake::step;
+  const bool joins = session_ != wire::session_id{};
+  const std::uint16_t oldest =
+      joins ? std::min(session_version_, wire::client_handshake::first_version_that_proves) : wire::oldest_version;
+  handshake_.begin(session_, channel_, oldest);
+  for (;;) {
+    const std::span<const std::byte> out = handshake_.to_send();
+    const std::size_t bytes = out.size();
+    if (!send_all(out, until_ns)) return outcome::broken;
+    handshake_.sent(bytes);
+    const std::optional<wire::header> head = receive(until_ns);
+    if (!head) return outcome::broken;
+    handshake_.bind(stream_->binding());
+    switch (handshake_.take(*head, payload_)) {
+      case step::more: break;
+      case step::done:
+        session_ = handshake_.welcome().session;
+        session_version_ = handshake_.version();
+        session_address_ = stream_->address();
+        is_connected_ = true;
+        return outcome::done;
+      case step::refused:
+        disconnect();
+        why_ = peer_ + " " + handshake_.explanation();
+        return outcome::refused;
+      case step::unknown_session:
+        disconnect();
+        why_ = peer_ + " has lost its devices: it was restarted, or not reached for longer than its lease";
+        return outcome::forgotten;
+    }
+  }
+}
+
+server_link::outcome server_link::exchange(wire::opcode op, std::span<const std::byte> payload, std::uint64_t until_ns,
+                                           wire::header* answered) {
+  const wire::header head{.op = op,
+                          .payload_bytes = static_cast<std::uint32_t>(payload.size()),
+                          .cookie = ++cookie_,
+                          .payload_checksum = wire::checksum(payload)};
+  message_.resize(wire::header_bytes);
+  wire::encode(head, std::span(message_).first<wire::header_bytes>());
+  message_.insert(message_.end(), payload.begin(), payload.end());
+  if (!send_all(message_, until_ns)) return outcome::broken;
+  for (;;) {
+    const std::optional<wire::header> got = receive(until_ns);
+    if (!got) return outcome::broken;
+    if (!got->is_reply) continue;  // a notice, such as that the server is draining
+    if (got->op != op || got->cookie != cookie_) return broken("it broke the protocol");
+    *answered = *got;
+    return outcome::done;
+  }
+}
+
+void server_link::pause(std::uint64_t until_ns) const {
+  const std::uint64_t at_ns = now();
+  const std::uint64_t left_ms = until_ns > at_ns ? (until_ns - at_ns + ms - 1) / ms : 0;
+  pollfd ready{stream_->descriptor(), POLLIN, 0};
+  static_cast<void>(poll(&ready, 1, static_cast<int>(std::min<std::uint64_t>(left_ms, 1000))));
+}
+
+bool server_link::send_all(std::span<const std::byte> bytes, std::uint64_t until_ns) {
+  while (!bytes.empty() || stream_->has_unsent()) {
+    const iovec chunk{const_cast<std::byte*>(bytes.data()), bytes.size()};
+    const std::ptrdiff_t sent = stream_->try_send({&chunk, bytes.empty() ? 0u : 1u});
+    if (sent < 0) {
+      static_cast<void>(
+          broken(*stream_->explanation() != '\0' ? stream_->explanation() : std::strerror(static_cast<int>(-sent))));
+      return false;
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(sent));
+    if (sent > 0 || (bytes.empty() && !stream_->has_unsent())) continue;
+    if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
+    pause(std::min(until_ns, now() + ms));
+  }
+  return true;
+}
+
+bool server_link::receive_all(std::span<std::byte> into, std::uint64_t until_ns) {
+  while (!into.empty()) {
+    const iovec chunk{into.data(), into.size()};
+    const std::ptrdiff_t got = stream_->try_receive({&chunk, 1});
+    if (got < 0) {
+      static_cast<void>(
+          broken(*stream_->explanation() != '\0' ? stream_->explanation() : std::strerror(static_cast<int>(-got))));
+      return false;
+    }
+    into = into.subspan(static_cast<std::size_t>(got));
+    if (got > 0) continue;
+    if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
+    pause(until_ns);
+  }
+  return true;
+}
+
+std::optional<wire::header> server_link::receive(std::uint64_t until_ns) {
+  std::array<std::byte, wire::header_bytes> bytes;
+  if (!receive_all(bytes, until_ns)) return std::nullopt;
+  const std::optional<wire::header> head = wire::decode_header(bytes);
+  if (!head) {
+    static_cast<void>(broken("it does not speak the protocol of farheapd; with tls=1, or without?"));
+    return std::nullopt;
+  }
+  payload_.resize(head->payload_bytes);
+  if (!receive_all(payload_, until_ns)) return std::nullopt;
+  const bool is_ours = head->op >= wire::opcode::read;
+  if (is_ours && wire::checksum(payload_) != head->payload_checksum) {
+    static_cast<void>(broken("a reply arrived damaged"));
+    return std::nullopt;
+  }
+  heard_at_ns_ = now();
+  return head;
+}
+
+}  // namespace far::device_parts

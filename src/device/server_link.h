@@ -1,0 +1,69 @@
+// A link over TCP, with a session of its own on the server. Blocks its thread; connects again by itself.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/tcp/byte_stream.h"
+#include "backend/tcp/tcp_backend.h"
+#include "backend/tcp/tcp_uri.h"
+#include "base/result.h"
+#include "device/device_link.h"
+#include "wire/client_handshake.h"
+
+namespace far::device_parts {
+
+class server_link final : public device_link {
+ public:
+  // Connects at the first call. Errors: the server's name cannot be resolved.
+  [[nodiscard]] static result<std::unique_ptr<device_link>> create(const backend::tcp_endpoint& server,
+                                                                   const backend::tcp_trust& trust);
+  // Ends the session, if the server can be told without waiting.
+  ~server_link() override;
+  server_link(const server_link&) = delete;
+  server_link& operator=(const server_link&) = delete;
+
+  [[nodiscard]] link_answer ask(const wire::device_request& asked, const patience& how) override;
+  [[nodiscard]] health keep_alive() override;
+  [[nodiscard]] wire::server_id identity() const override { return handshake_.identity(); }
+  [[nodiscard]] const std::string& peer() const override { return peer_; }
+
+ private:
+  enum class outcome : std::uint8_t { done, broken, forgotten, refused };
+
+  server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust);
+  [[nodiscard]] outcome connect(std::uint64_t until_ns);
+  [[nodiscard]] outcome shake_hands(std::uint64_t until_ns);
+  // A message there, and the one that answers it.
+  [[nodiscard]] outcome exchange(wire::opcode op, std::span<const std::byte> payload, std::uint64_t until_ns,
+                                 wire::header* answered);
+  [[nodiscard]] bool send_all(std::span<const std::byte> bytes, std::uint64_t until_ns);
+  // The next message: its payload stands in payload_ then.
+  [[nodiscard]] std::optional<wire::header> receive(std::uint64_t until_ns);
+  [[nodiscard]] bool receive_all(std::span<std::byte> into, std::uint64_t until_ns);
+  void pause(std::uint64_t until_ns) const;
+  void disconnect();
+  outcome broken(const std::string& why);
+
+  const std::string peer_;
+  const std::unique_ptr<backend::byte_stream> stream_;
+  const backend::tcp_trust trust_;
+  wire::client_handshake handshake_;
+  wire::session_id session_{};
+  std::uint16_t session_version_ = wire::oldest_version;
+  std::size_t session_address_ = 0;  // of those that the server's name has: where it was opened
+  std::uint32_t channel_ = 0;
+  bool is_connected_ = false;
+  std::uint64_t heard_at_ns_ = 0;
+  std::uint64_t cookie_ = 0;
+  std::vector<std::byte> message_;
+  std::vector<std::byte> payload_;
+  std::string why_;
+};
+
+}  // namespace far::device_parts

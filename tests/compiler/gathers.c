@@ -1,0 +1,261 @@
+// Loops over a[b[i]], beside counting_runtime.c: the runtime is told of exactly the pages that the loop uses, and reads
+// no index that the loop does not read. What lies around the indices cannot be read.
+#include <far/local.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "counting_runtime.h"
+
+#define ALONE __attribute__((noinline))
+
+#define GATHER(name, type)                                  \
+  ALONE long name(const long* a, const type* b, size_t n) { \
+    long total = 0;                                         \
+    for (size_t i = 0; i < n; ++i) total += a[b[i]];        \
+    return total;                                           \
+  }
+GATHER(by_u8, unsigned char)
+GATHER(by_i8, signed char)
+GATHER(by_u16, unsigned short)
+GATHER(by_i16, short)
+GATHER(by_u32, unsigned)
+GATHER(by_i32, int)
+GATHER(by_u64, unsigned long)
+GATHER(by_i64, long)
+
+ALONE long downwards(const long* a, const int* b, long n) {
+  long total = 0;
+  for (long i = n - 1; i >= 0; --i) total += a[b[i]];
+  return total;
+}
+
+ALONE long every_third(const long* a, const int* b, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n / 3; ++i) total += a[b[3 * i]];
+  return total;
+}
+
+ALONE void scatter(long* restrict a, const int* restrict b, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[b[i]] += 1;
+}
+
+struct item {
+  long key;
+  int from, to;
+};
+ALONE long of_items(const struct item* items, const int* b, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += items[b[i] + 1].from + items[b[i] + 1].to;
+  return total;
+}
+
+ALONE long by_pointers(long* const* pointers, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += pointers[i][1];
+  return total;
+}
+
+// No gathers: their indices are read only until something happens, or change, or are not always needed.
+ALONE long until_negative(const long* a, const int* b, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n && b[i] >= 0; ++i) total += a[b[i]];
+  return total;
+}
+
+static jmp_buf way_out;
+ALONE void leave_at(long value) {
+  if (value == 77) longjmp(way_out, 1);
+}
+ALONE long until_left(const long* a, const int* b, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    leave_at(b[i]);
+    total += a[b[i]];
+  }
+  return total;
+}
+
+ALONE long until_ready(const long* a, const int* b, size_t n, volatile int* ready) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[b[i]] + *ready;
+  return total;
+}
+
+ALONE long that_writes(const long* a, int* b, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    total += a[b[i]];
+    b[n - i] = (int)i & 0xffff;
+  }
+  return total;
+}
+
+ALONE long if_wanted(const long* a, const int* b, const char* wanted, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (wanted[i] == 1) total += a[b[i]];
+  }
+  return total;
+}
+
+ALONE long that_frees(const long* a, const int* b, void** blocks, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    total += a[b[i]];
+    free(blocks[i]);
+  }
+  return total;
+}
+
+ALONE long of_few(const long* a, const int* b) {
+  long total = 0;
+  for (size_t i = 0; i < 100; ++i) total += a[b[i]];
+  return total;
+}
+
+// The loops from here on are the test's own.
+FAR_LOCAL_BEGIN
+enum { elements = 1 << 18, used = 20000, page = 4096 };
+
+static void fail(const char* what, int line) {
+  printf("line %d: %s: %lu gathered, %lu of them to write\n", line, what, (unsigned long)counted.gathered,
+         (unsigned long)counted.gathered_to_write);
+  exit(1);
+}
+#define EXPECT(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
+
+// `bytes` up to the end of a page, or from the beginning of one, beyond which nothing can be read.
+static void* at_end(size_t bytes, int at_beginning) {
+  const size_t whole = (bytes + page - 1) / page * page;
+  char* const all = mmap(NULL, whole + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED || mprotect(all + page, whole, PROT_READ | PROT_WRITE) != 0) exit(3);
+  return at_beginning ? all + page : all + page + whole - bytes;
+}
+
+static unsigned char expected[1 << 16];
+static void use(const void* address) {
+  expected[(uintptr_t)address >> 12 & 0xffff] = 1;
+}
+static void begin(void) {
+  memset(expected, 0, sizeof expected);
+  reset_counts();
+}
+static int is_told(void) {
+  return counted.gathered > 0 && memcmp(expected, counted.gathered_pages, sizeof expected) == 0;
+}
+
+#define CHECK(name, type, least, most)                                               \
+  do {                                                                               \
+    for (int placed = 0; placed < 2; ++placed) {                                     \
+      type* const b = at_end(used * sizeof(type), placed);                           \
+      long right = 0;                                                                \
+      begin();                                                                       \
+      for (size_t i = 0; i < used; ++i) {                                            \
+        b[i] = (type)((long)(i * 2654435761u % ((most) - (least) + 1ul)) + (least)); \
+        right += a[b[i]];                                                            \
+        use(&a[b[i]]);                                                               \
+      }                                                                              \
+      EXPECT(name(a, b, used) == right);                                             \
+      EXPECT(is_told());                                                             \
+      EXPECT(counted.gathered_to_write == 0);                                        \
+    }                                                                                \
+  } while (0)
+
+static void check_widths(const long* a) {
+  CHECK(by_u8, unsigned char, 0, 255);
+  CHECK(by_i8, signed char, -128, 127);
+  CHECK(by_u16, unsigned short, 0, 65535);
+  CHECK(by_i16, short, -32768, 32767);
+  CHECK(by_u32, unsigned, 0, 100000);
+  CHECK(by_i32, int, -100000, 100000);
+  CHECK(by_u64, unsigned long, 0, 100000);
+  CHECK(by_i64, long, -100000, 100000);
+  CHECK(downwards, int, -100000, 100000);
+}
+
+static void check_shapes(long* a, int* b) {
+  long right = 0;
+  begin();
+  for (size_t i = 0; i < used / 3 * 3; i += 3) {
+    right += a[b[i]];
+    use(&a[b[i]]);
+  }
+  EXPECT(every_third(a, b, used) == right && is_told());
+
+  begin();
+  for (size_t i = 0; i < used; ++i) use(&a[b[i]]);
+  scatter(a, b, used);
+  EXPECT(is_told() && counted.gathered_to_write == counted.gathered);
+
+  const struct item* const items = (const struct item*)(const void*)a;
+  begin();
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    b[i] &= 0xfff;
+    right += items[b[i] + 1].from + items[b[i] + 1].to;
+    use(&items[b[i] + 1].from);
+  }
+  EXPECT(of_items(items, b, used) == right && is_told());
+
+  long** const pointers = at_end(used * sizeof *pointers, 0);
+  begin();
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    pointers[i] = a + (i * 7919 % 100000);
+    right += pointers[i][1];
+    use(&pointers[i][1]);
+  }
+  EXPECT(by_pointers(pointers, used) == right && is_told());
+}
+
+// Indices end in the middle of what the loops were promised, and the next ones lead nowhere.
+static void check_ends(const long* a, int* b) {
+  long right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    b[i] = (int)(i % 70);
+    right += a[b[i]];
+  }
+  b[used - 1] = -1;
+  right -= a[(used - 1) % 70];
+  begin();
+  EXPECT(until_negative(a, b, 100 * used) == right && counted.gathered == 0);
+  b[used - 1] = 77;
+  if (setjmp(way_out) == 0) {
+    until_left(a, b, 100 * used);
+    EXPECT(0);
+  }
+  EXPECT(counted.gathered == 0);
+  volatile int ready = 0;
+  b[used - 1] = 0;
+  EXPECT(until_ready(a, b, used, &ready) == right + a[0] && counted.gathered == 0);
+  char* const wanted = calloc(used, 1);
+  EXPECT(if_wanted(a, b, wanted, used) == 0 && counted.gathered == 0);
+  void** const blocks = calloc(used, sizeof *blocks);
+  EXPECT(that_frees(a, b, blocks, used) == right + a[0] && counted.gathered == 0);
+  free(blocks);
+  EXPECT(of_few(a, b) != 1 && counted.gathered == 0);
+  free(wanted);
+  that_writes(a, b, used - 1);
+  EXPECT(counted.gathered == 0);
+}
+
+int main(void) {
+  long* const all = calloc(2 * elements, sizeof *all);
+  for (size_t i = 0; i < 2 * elements; ++i) all[i] = (long)(i * 31 % 1009);
+  long* const a = all + elements;
+  check_widths(a);
+  int* const b = at_end(used * sizeof *b, 0);
+  for (size_t i = 0; i < used; ++i) b[i] = (int)(i * 48271 % 100000);
+  // Pages that only the first and the last index lead to.
+  b[0] = 200000;
+  b[used - 1] = 210000;
+  check_shapes(a, b);
+  check_ends(a, b);
+  puts("counted");
+  free(all);
+  return 0;
+}
+FAR_LOCAL_END

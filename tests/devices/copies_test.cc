@@ -1,0 +1,191 @@
+// Devices with copies on several servers, of which some are lost.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "far/device.h"
+#include "tests/devices/device_server.h"
+
+namespace far {
+namespace {
+
+using namespace std::chrono_literals;
+using reason = device_error::reason;
+using testing_support::device_server;
+
+enum : std::uint32_t { add = 1, value = 2, write_outside = 6, process = 13 };
+
+std::span<const std::byte> bytes_of(const std::uint64_t& number) {
+  return std::as_bytes(std::span(&number, 1));
+}
+
+std::uint64_t number_in(const std::vector<std::byte>& bytes) {
+  std::uint64_t number = 0;
+  EXPECT_EQ(bytes.size(), sizeof number);
+  std::memcpy(&number, bytes.data(), std::min(bytes.size(), sizeof number));
+  return number;
+}
+
+std::unique_ptr<device_server> start(std::uint16_t port = 0) {
+  return std::make_unique<device_server>(
+      std::vector<std::string>{"--memory", "256M", "--plugin", TROUBLEMAKER, "--plugin", SORTED}, port);
+}
+
+class Copies : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string tier(const std::string& wanted = "copies=2") const {
+    return "tcp://" + servers[0]->host() + "," + servers[1]->host() + "," + servers[2]->host() + "?timeout=2s&" +
+           wanted;
+  }
+
+  std::vector<std::unique_ptr<device_server>> servers = [] {
+    std::vector<std::unique_ptr<device_server>> all;
+    for (int i = 0; i < 3; ++i) all.push_back(start());
+    return all;
+  }();
+};
+
+// Servers are killed one after the other while the device changes, and come back empty.
+TEST_F(Copies, OutliveTheirServers) {
+  device made(tier(), "troublemaker", {.parameters = {}, .deadline = 30s});
+  EXPECT_EQ(made.copies(), 2u);
+  std::uint64_t sum = 0;
+  for (std::size_t round = 0; round < 4; ++round) {
+    std::unique_ptr<device_server>& victim = servers[round % servers.size()];
+    const std::uint16_t port = victim->port();
+    std::thread killer([&] {
+      std::this_thread::sleep_for(20ms);
+      victim->signal(SIGKILL);
+    });
+    for (std::uint64_t i = 1; i <= 300; ++i) {
+      sum += i;
+      ASSERT_EQ(number_in(made.compute(add, bytes_of(i))), sum);
+    }
+    killer.join();
+    victim = start(port);
+    // There are two again before the next server is lost.
+    for (int i = 0; i < 600 && made.copies() < 2; ++i) {
+      std::this_thread::sleep_for(50ms);
+      ASSERT_EQ(number_in(made.compute(add, bytes_of(0))), sum);
+    }
+    ASSERT_EQ(made.copies(), 2u);
+  }
+  EXPECT_EQ(number_in(made.ask(value)), sum);
+}
+
+// A call that ends its device's process is an error of that call alone: the other copy has not tried it.
+TEST_F(Copies, OutliveCallsThatCrash) {
+  device made(tier(), "troublemaker", {.parameters = {}, .deadline = 30s});
+  made.compute(add, bytes_of(7));
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    try {
+      made.compute(write_outside);
+      FAIL() << "a crash has gone unnoticed";
+    } catch (const device_error& failure) {
+      EXPECT_EQ(failure.why(), reason::crashed) << failure.what();
+    }
+    EXPECT_EQ(made.copies(), 2u);
+    EXPECT_EQ(number_in(made.compute(add, bytes_of(1))), 8 + i);
+  }
+}
+
+// Copies hold the same: one after the other is asked alone.
+TEST_F(Copies, AreEqual) {
+  device words(tier(), "sorted", {.parameters = {}, .room_bytes = 64 << 20, .deadline = 30s});
+  std::map<std::uint64_t, std::string> expected;
+  // More than one message of saved bytes.
+  for (std::uint64_t i = 0; i < 24; ++i) {
+    expected[i] = std::string(100'000, static_cast<char>('a' + i));
+    words.write(i, std::as_bytes(std::span(expected[i])));
+  }
+  words.erase(3);
+  expected.erase(3);
+  const auto check = [&] {
+    for (const auto& [object, text] : expected) {
+      const std::vector<std::byte> got = words.read(object);
+      ASSERT_TRUE(std::ranges::equal(got, std::as_bytes(std::span(text)))) << object;
+    }
+    ASSERT_EQ(number_in(words.ask(1)), expected.size());
+  };
+  check();
+  for (auto& server : servers) {
+    const std::uint16_t port = server->port();
+    server->signal(SIGKILL);
+    server = start(port);
+    check();
+    // A change reaches all copies, so a lost one is noticed.
+    words.write(0, std::as_bytes(std::span(expected[0])));
+    for (int i = 0; i < 600 && words.copies() < 2; ++i) {
+      std::this_thread::sleep_for(50ms);
+      words.write(0, std::as_bytes(std::span(expected[0])));
+    }
+    ASSERT_EQ(words.copies(), 2u);
+    check();
+  }
+}
+
+// Nobody calls the device, and a copy is lost: another is made all the same.
+TEST_F(Copies, AreLookedAfterWithoutCalls) {
+  device made("tcp://" + servers[0]->host() + "," + servers[1]->host() + "?timeout=2s&copies=2", "troublemaker",
+              {.parameters = {}, .deadline = 30s});
+  made.compute(add, bytes_of(7));
+  ASSERT_EQ(made.copies(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::uint16_t port = servers[i]->port();
+    servers[i]->signal(SIGKILL);
+    servers[i] = start(port);
+    for (int waits = 0; waits < 1200 && servers[i]->children() == 0; ++waits) std::this_thread::sleep_for(50ms);
+    ASSERT_EQ(servers[i]->children(), 1u);
+    EXPECT_EQ(made.copies(), 2u);  // waits until the copy is complete
+  }
+  EXPECT_EQ(number_in(made.ask(value)), 7u);
+}
+
+// One server that does not answer does not matter at the start.
+TEST_F(Copies, BeginWithTheServersThatThereAre) {
+  servers[1]->signal(SIGKILL);
+  for (int i = 0; i < 6; ++i) {
+    device made(tier("copies=1"), "troublemaker", {.parameters = {}, .deadline = 30s});
+    EXPECT_EQ(number_in(made.compute(add, bytes_of(2))), 2u);
+  }
+  device made(tier(), "troublemaker", {.parameters = {}, .deadline = 30s});
+  EXPECT_EQ(made.copies(), 2u);
+}
+
+TEST_F(Copies, AreLostWithTheLastServer) {
+  device made(tier("copies=1"), "troublemaker", {.parameters = {}, .deadline = 5s});
+  made.compute(add, bytes_of(2));
+  for (auto& server : servers) {
+    const std::uint16_t port = server->port();
+    server->signal(SIGKILL);
+    server = start(port);
+  }
+  for (int i = 0; i < 2; ++i) {
+    try {
+      made.compute(add, bytes_of(2));
+      FAIL() << "a lost device has answered";
+    } catch (const device_error& failure) {
+      EXPECT_EQ(failure.why(), reason::lost) << failure.what();
+    }
+  }
+}
+
+// A server that is named twice has one copy.
+TEST_F(Copies, AreOnDifferentServers) {
+  const std::string port = std::to_string(servers[0]->port());
+  device made("tcp://127.0.0.1:" + port + ",localhost:" + port + "?copies=2&timeout=2s", "troublemaker",
+              {.parameters = {}, .deadline = 30s});
+  EXPECT_EQ(made.copies(), 1u);
+  EXPECT_EQ(number_in(made.compute(add, bytes_of(2))), 2u);
+}
+
+}  // namespace
+}  // namespace far

@@ -1,0 +1,158 @@
+#include "tests/devices/device_server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "base/check.h"
+
+namespace far::testing_support {
+namespace {
+
+constexpr int patience_ms = 60'000;
+
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// The line of a server that says where it listens.
+std::string first_line(int from) {
+  std::string line;
+  for (;;) {
+    pollfd watched{.fd = from, .events = POLLIN, .revents = 0};
+    char next = 0;
+    if (poll(&watched, 1, patience_ms) <= 0 || read(from, &next, 1) != 1 || next == '\n') return line;
+    line += next;
+  }
+}
+
+}  // namespace
+
+device_server::device_server(std::vector<std::string> options, std::uint16_t port) {
+  std::vector<std::string> words{FARHEAPD, "--listen", "127.0.0.1:" + std::to_string(port), "--threads", "1"};
+  words.insert(words.end(), options.begin(), options.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::array<int, 2> ends{};
+  FAR_CHECK(pipe2(ends.data(), O_CLOEXEC) == 0, "a test needs a pipe");
+  process_ = fork();
+  if (process_ == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(ends[1], STDOUT_FILENO);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  close(ends[1]);
+  const std::string line = first_line(ends[0]);
+  close(ends[0]);
+  const std::size_t colon = line.rfind(':');
+  if (colon != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line.c_str() + colon + 1));
+  FAR_CHECK(port_ != 0, "a server of a test does not listen");
+}
+
+device_server::~device_server() {
+  if (process_ > 0) signal(SIGKILL);
+}
+
+std::size_t device_server::children() const {
+  std::size_t count = 0;
+  std::error_code ignored;  // threads come and go
+  const std::string tasks = "/proc/" + std::to_string(process_) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
+    std::ifstream children(task.path() / "children");
+    for (int child = 0; children >> child;) {
+      // "PID (NAME) STATE": those that have ended are only remembered.
+      std::ifstream file("/proc/" + std::to_string(child) + "/stat");
+      std::string line;
+      std::getline(file, line);
+      const std::size_t name_end = line.rfind(')');
+      if (name_end != std::string::npos && line.compare(name_end, 3, ") Z") != 0) ++count;
+    }
+  }
+  return count;
+}
+
+void device_server::signal(int number) {
+  kill(process_, number);
+  if (number == SIGKILL) wait();
+}
+
+int device_server::wait() {
+  int status = 0;
+  while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+  }
+  process_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+cutting_proxy::cutting_proxy(std::uint16_t server_port) : server_port_(server_port) {
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = loopback(0);
+  socklen_t bytes = sizeof address;
+  FAR_CHECK(bind(listener_, reinterpret_cast<sockaddr*>(&address), bytes) == 0 && listen(listener_, 16) == 0 &&
+                getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes) == 0,
+            "a proxy of a test cannot listen");
+  port_ = ntohs(address.sin_port);
+  thread_ = std::thread([this] { run(); });
+}
+
+cutting_proxy::~cutting_proxy() {
+  ends_.store(true);
+  thread_.join();
+  close(listener_);
+}
+
+void cutting_proxy::run() {
+  while (!ends_.load()) {
+    pollfd watched{listener_, POLLIN, 0};
+    if (poll(&watched, 1, 10) <= 0) continue;
+    const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0) continue;
+    pass_on(client);
+    close(client);
+  }
+}
+
+void cutting_proxy::pass_on(int client) {
+  const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in address = loopback(server_port_);
+  const auto began = std::chrono::steady_clock::now();
+  bool lives = connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  while (lives && !ends_.load()) {
+    std::array<pollfd, 2> watched{{{client, POLLIN, 0}, {server, POLLIN, 0}}};
+    poll(watched.data(), watched.size(), 5);
+    for (std::size_t i = 0; i < 2 && lives; ++i) {
+      if (watched[i].revents == 0) continue;
+      std::array<char, 65536> bytes;
+      const ssize_t got = recv(watched[i].fd, bytes.data(), bytes.size(), 0);
+      lives = got > 0 && send(watched[1 - i].fd, bytes.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL) == got;
+    }
+    const int lifetime_ms = lifetime_ms_.load();
+    const auto age = std::chrono::steady_clock::now() - began;
+    if (lives && lifetime_ms > 0 && age > std::chrono::milliseconds(lifetime_ms)) {
+      lives = false;
+      cuts_.fetch_add(1);
+    }
+  }
+  close(server);
+}
+
+}  // namespace far::testing_support

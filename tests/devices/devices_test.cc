@@ -1,0 +1,291 @@
+// Devices on one server: what they do, and what becomes of those that misbehave.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "far/device.h"
+#include "tests/devices/device_server.h"
+#include "tests/support/scratch_folder.h"
+
+namespace far {
+namespace {
+
+using namespace std::chrono_literals;
+using reason = device_error::reason;
+using testing_support::cutting_proxy;
+using testing_support::device_server;
+
+// Operations of tests/devices/troublemaker.cc.
+enum : std::uint32_t {
+  add = 1,
+  value = 2,
+  throw_text = 3,
+  throw_number = 4,
+  hang = 5,
+  write_outside = 6,
+  take_memory = 7,
+  leave = 8,
+  flood = 9,
+  talk = 10,
+  options = 11,
+  wait_and_add = 12,
+  process = 13,
+};
+
+constexpr auto generous = 30s;  // for calls that are to succeed on a busy machine
+
+std::span<const std::byte> bytes_of(const std::uint64_t& number) {
+  return std::as_bytes(std::span(&number, 1));
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text));
+}
+
+std::uint64_t number_in(const std::vector<std::byte>& bytes) {
+  std::uint64_t number = 0;
+  EXPECT_EQ(bytes.size(), sizeof number);
+  std::memcpy(&number, bytes.data(), std::min(bytes.size(), sizeof number));
+  return number;
+}
+
+std::string text_in(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+template <typename Call>
+reason reason_of(Call call) {
+  try {
+    call();
+  } catch (const device_error& failure) {
+    EXPECT_STRNE(failure.what(), "");
+    return failure.why();
+  }
+  ADD_FAILURE() << "a call that is to fail has succeeded";
+  return reason::bad_tier;
+}
+
+class Devices : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string tier(const std::string& tier_options = "") const {
+    return "tcp://" + server.host() + tier_options;
+  }
+  [[nodiscard]] device make(const device_options& chosen = {.parameters = {}, .deadline = generous}) const {
+    return {tier(), "troublemaker", chosen};
+  }
+
+  device_server server{{"--memory", "256M", "--plugin", std::string(TROUBLEMAKER) + ":room=64M,deadline=60s,mood=bad",
+                        "--plugin", SORTED}};
+};
+
+TEST_F(Devices, AreListedByNameAndVersion) {
+  const std::vector<device_plugin> found = device::plugins_of(tier());
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].name, "troublemaker");
+  EXPECT_EQ(found[1].name, "sorted");
+  EXPECT_EQ(found[1].version, "1.0");
+  EXPECT_EQ(found[1].interface_version, 1u);
+}
+
+TEST_F(Devices, KeepObjectsAndComputeOnThem) {
+  device words(tier(), "sorted", {.parameters = {}, .deadline = generous});
+  words.write(1, bytes_of("pear"));
+  words.write(2, bytes_of("apple"));
+  words.write(3, bytes_of("quince"));
+  words.write(1, bytes_of("cherry"));
+  EXPECT_EQ(text_in(words.read(1)), "cherry");
+  EXPECT_EQ(number_in(words.ask(1)), 3u);
+  const std::uint64_t first_two[] = {0, 2};
+  std::vector<std::byte> found = words.ask(2, std::as_bytes(std::span(first_two)));
+  ASSERT_EQ(found.size(), 16u);
+  std::uint64_t order[2];
+  std::memcpy(order, found.data(), sizeof order);
+  EXPECT_EQ(order[0], 2u);
+  EXPECT_EQ(order[1], 1u);
+  words.erase(2);
+  EXPECT_EQ(reason_of([&] { static_cast<void>(words.read(2)); }), reason::no_object);
+  EXPECT_EQ(number_in(words.ask(1)), 2u);
+}
+
+TEST_F(Devices, AreApartFromEachOther) {
+  device one = make();
+  device other = make();
+  one.compute(add, bytes_of(5));
+  EXPECT_EQ(number_in(other.ask(value)), 0u);
+  EXPECT_NE(number_in(one.ask(process)), number_in(other.ask(process)));
+  EXPECT_EQ(text_in(one.ask(options)), "mood=bad");
+}
+
+TEST_F(Devices, CarryMessagesOfFullLength) {
+  device words(tier(), "sorted", {.parameters = {}, .deadline = generous});
+  const std::string longest(device::most_bytes, 'w');
+  words.write(9, bytes_of(longest));
+  EXPECT_EQ(text_in(words.read(9)), longest);
+  EXPECT_EQ(reason_of([&] { words.write(9, bytes_of(longest + "w")); }), reason::refused);
+}
+
+TEST_F(Devices, SurviveTheirExceptions) {
+  device made = make();
+  made.compute(add, bytes_of(5));
+  try {
+    made.compute(throw_text);
+    FAIL() << "a refused call has succeeded";
+  } catch (const device_error& failure) {
+    EXPECT_EQ(failure.why(), reason::refused);
+    EXPECT_NE(std::string(failure.what()).find("a text"), std::string::npos) << failure.what();
+  }
+  EXPECT_EQ(reason_of([&] { made.compute(throw_number); }), reason::refused);
+  EXPECT_EQ(reason_of([&] { made.compute(flood); }), reason::refused);
+  EXPECT_EQ(reason_of([&] { made.compute(add); }), reason::refused);
+  EXPECT_EQ(number_in(made.ask(value)), 5u);
+}
+
+TEST_F(Devices, ThatEndTheirProcessHarmNobodyElse) {
+  device bystander = make();
+  bystander.compute(add, bytes_of(5));
+  for (const std::uint32_t misdeed : {std::uint32_t{write_outside}, std::uint32_t{leave}, std::uint32_t{talk}}) {
+    device made = make();
+    EXPECT_EQ(reason_of([&] { made.compute(misdeed); }), reason::crashed) << misdeed;
+    EXPECT_EQ(reason_of([&] { made.compute(value); }), reason::lost) << misdeed;
+  }
+  EXPECT_EQ(number_in(bystander.ask(value)), 5u);
+}
+
+TEST_F(Devices, ThatHangAreEndedAtTheirDeadline) {
+  device bystander = make();
+  device made = make({.parameters = {}, .deadline = 300ms});
+  const std::uint64_t its_process = number_in(made.ask(process));
+  EXPECT_EQ(reason_of([&] { made.compute(hang); }), reason::timed_out);
+  EXPECT_EQ(reason_of([&] { static_cast<void>(made.ask(value)); }), reason::lost);
+  // Others are served while one hangs.
+  device slow = make({.parameters = {}, .deadline = 3s});
+  std::thread hanging([&] { EXPECT_EQ(reason_of([&] { slow.compute(hang); }), reason::timed_out); });
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(number_in(bystander.compute(add, bytes_of(1))), static_cast<std::uint64_t>(i) + 1);
+  hanging.join();
+  for (int i = 0; i < 3000 && kill(static_cast<pid_t>(its_process), 0) == 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_NE(kill(static_cast<pid_t>(its_process), 0), 0) << "the process of a lost device is still there";
+}
+
+TEST_F(Devices, ThatCannotBeConstructedSayWhy) {
+  const auto construct = [&](std::string_view parameters) {
+    return reason_of([&] { device(tier(), "troublemaker", {.parameters = bytes_of(parameters), .deadline = 2s}); });
+  };
+  EXPECT_EQ(construct("refuse"), reason::refused);
+  EXPECT_EQ(construct("hang"), reason::timed_out);
+  EXPECT_EQ(construct("crash"), reason::crashed);
+  EXPECT_EQ(reason_of([&] { device(tier(), "nothing"); }), reason::no_plugin);
+  EXPECT_EQ(reason_of([&] { device(tier(), "no name"); }), reason::no_plugin);
+  EXPECT_EQ(reason_of([&] { device("file:/tmp/x", "sorted"); }), reason::bad_tier);
+  EXPECT_EQ(reason_of([&] { static_cast<void>(make({.parameters = {}, .room_bytes = 65 << 20})); }), reason::no_room);
+}
+
+TEST_F(Devices, TakeNoMoreMemoryThanTheirRoom) {
+  if (SANITIZED) GTEST_SKIP() << "a sanitizer's address space is no measure of memory";
+  device made = make({.parameters = {}, .room_bytes = 16 << 20, .deadline = generous});
+  made.compute(take_memory, bytes_of(8 << 20));
+  EXPECT_EQ(reason_of([&] { made.compute(take_memory, bytes_of(16 << 20)); }), reason::refused);
+  EXPECT_EQ(number_in(made.ask(value)), 0u);
+}
+
+// Connections end in the middle of calls. Each call has happened once.
+TEST_F(Devices, DoEachCallOnceOverNewConnections) {
+  cutting_proxy between(server.port());
+  device made("tcp://" + between.host() + "?timeout=60s", "troublemaker", {.parameters = {}, .deadline = generous});
+  // Longer than a call, so that each connection gets some way; the ends of connections fall into all parts of calls.
+  between.cut_after(70ms);
+  std::uint64_t calls = 0;
+  while (calls < 20 || between.cuts() < 10) {
+    ++calls;
+    ASSERT_EQ(number_in(made.compute(wait_and_add, bytes_of(20'000))), calls);
+    ASSERT_LT(calls, 2000u);
+  }
+  between.cut_after(0ms);
+  EXPECT_EQ(number_in(made.ask(value)), calls);
+}
+
+// The process of a device never outlives its server.
+TEST_F(Devices, EndWithTheirServer) {
+  device made = make();
+  const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
+  EXPECT_EQ(kill(its_process, 0), 0);
+  server.signal(SIGKILL);
+  for (int i = 0; i < 3000 && kill(its_process, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_NE(kill(its_process, 0), 0);
+}
+
+TEST_F(Devices, DoNotKeepAServerFromEnding) {
+  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = 2s});
+  std::thread hanging([&] {
+    const reason why = reason_of([&] { made.compute(hang); });
+    EXPECT_TRUE(why == reason::unreachable || why == reason::lost || why == reason::timed_out) << static_cast<int>(why);
+  });
+  std::this_thread::sleep_for(200ms);
+  server.signal(SIGTERM);
+  std::this_thread::sleep_for(200ms);
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.wait(), 0);
+  hanging.join();
+}
+
+// Two tenants: a quota pays for devices as for pages.
+TEST(DevicesOfTenants, CountAgainstTheirQuotas) {
+  const scratch_folder folder;
+  const std::string tokens = folder.path() + "/tokens";
+  const std::string alice = "a-token-of-alice-for-tests";
+  const std::string bob = "a-token-of-bob-for-tests";
+  std::ofstream(tokens) << "alice " << alice << "\nbob " << bob << "\n";
+  std::ofstream(folder.path() + "/alice") << alice << "\n";
+  std::ofstream(folder.path() + "/bob") << bob << "\n";
+  for (const char* name : {"/tokens", "/alice", "/bob"}) {
+    std::filesystem::permissions(folder.path() + name, std::filesystem::perms::owner_read);
+  }
+  const device_server server(
+      {"--memory", "512M", "--token-file", tokens, "--quota", "alice=64M", "--plugin", TROUBLEMAKER});
+  const auto tier_of = [&](const std::string& tenant) {
+    return "tcp://" + server.host() + "?tenant=" + tenant + "&token-file=" + folder.path() + "/" + tenant;
+  };
+  const device_options of_24{.parameters = {}, .room_bytes = 24 << 20, .deadline = generous};
+  device first(tier_of("alice"), "troublemaker", of_24);
+  {
+    device second(tier_of("alice"), "troublemaker", of_24);
+    EXPECT_EQ(reason_of([&] { device(tier_of("alice"), "troublemaker", of_24); }), reason::no_room);
+    device of_bob(tier_of("bob"), "troublemaker", of_24);
+    of_bob.compute(add, bytes_of(3));
+    // What a lost device had, another may have.
+    EXPECT_EQ(reason_of([&] { second.compute(leave); }), reason::crashed);
+    device third(tier_of("alice"), "troublemaker", of_24);
+    EXPECT_EQ(number_in(third.compute(add, bytes_of(1))), 1u);
+  }
+  device fourth(tier_of("alice"), "troublemaker", of_24);
+  EXPECT_EQ(number_in(fourth.compute(add, bytes_of(1))), 1u);
+  EXPECT_EQ(reason_of([&] { device("tcp://" + server.host() + "?timeout=5s", "troublemaker", of_24); }),
+            reason::unreachable);
+}
+
+TEST(DevicesWithoutServers, LiveInTheProcess) {
+  const std::string tier = std::string("memory:?plugin=") + SORTED;
+  device words(tier, "sorted");
+  words.write(1, bytes_of("pear"));
+  EXPECT_EQ(text_in(words.read(1)), "pear");
+  EXPECT_EQ(reason_of([&] { static_cast<void>(words.read(2)); }), reason::no_object);
+  EXPECT_EQ(device::plugins_of(tier).at(0).name, "sorted");
+  EXPECT_EQ(reason_of([&] { device("memory:", "sorted"); }), reason::bad_tier);
+  EXPECT_EQ(reason_of([&] { device("memory:?plugin=/nowhere.so", "sorted"); }), reason::bad_tier);
+}
+
+TEST(DevicesOnServersWithoutThem, AreRefused) {
+  const device_server server({"--memory", "64M"});
+  EXPECT_EQ(reason_of([&] { device("tcp://" + server.host(), "sorted"); }), reason::unreachable);
+}
+
+}  // namespace
+}  // namespace far

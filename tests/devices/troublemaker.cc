@@ -1,0 +1,94 @@
+// A plugin whose devices misbehave on request, for tests. It holds a number, to which `add` adds.
+#include <far/plugin.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+class troublemaker final : public far::plugin::device {
+ public:
+  enum operations : std::uint32_t {
+    add = 1,
+    value = 2,
+    throw_text = 3,
+    throw_number = 4,
+    hang = 5,
+    write_outside = 6,
+    take_memory = 7,  // arguments: bytes
+    leave = 8,
+    flood = 9,  // more than a result may have
+    talk = 10,  // writes into the server's socket
+    options = 11,
+    pause = 12,  // arguments: microseconds; adds 1 afterwards
+    process = 13,
+  };
+
+  troublemaker(std::string_view options_of_operator, far::plugin::bytes parameters) : options_(options_of_operator) {
+    const std::string_view text(reinterpret_cast<const char*>(parameters.data()), parameters.size());
+    if (text == "refuse") throw std::invalid_argument("as it was asked to");
+    if (text == "hang") spin();
+    if (text == "crash") std::abort();
+  }
+
+  void read(std::uint64_t object, far::plugin::output& into) override {
+    if (object != 0) throw far::plugin::no_object();
+    into.append(value_);
+  }
+  void write(std::uint64_t, far::plugin::bytes contents) override {
+    value_ = far::plugin::take<std::uint64_t>(contents);
+  }
+  void erase(std::uint64_t) override { throw far::plugin::no_object(); }
+
+  void compute(std::uint32_t opcode, far::plugin::bytes arguments, far::plugin::output& into) override {
+    switch (opcode) {
+      case add: return into.append(value_ += far::plugin::take<std::uint64_t>(arguments));
+      case value: return into.append(value_);
+      case throw_text: throw std::runtime_error("a text");
+      case throw_number: throw 7;
+      case hang: return spin();
+      case write_outside: *nowhere_ = 1; return;
+      case take_memory: return take_memory_of(far::plugin::take<std::uint64_t>(arguments));
+      case leave: _exit(0);
+      case flood: return into.append(std::string_view(std::string(2'000'000, 'x')));
+      case talk: return void(::write(STDIN_FILENO, "nonsense of some length", 23));
+      case options: return into.append(std::string_view(options_));
+      case pause:
+        usleep(static_cast<useconds_t>(far::plugin::take<std::uint64_t>(arguments)));
+        return into.append(++value_);
+      case process: return into.append(static_cast<std::uint64_t>(getpid()));
+      default: throw std::invalid_argument("no such operation");
+    }
+  }
+
+  void save(far::plugin::output& into) override { into.append(value_); }
+  void load(far::plugin::bytes all) override { value_ = far::plugin::take<std::uint64_t>(all); }
+
+ private:
+  [[noreturn]] static void spin() {
+    for (volatile std::uint64_t turns = 0;;) turns = turns + 1;
+  }
+
+  void take_memory_of(std::uint64_t size) {
+    auto taken = std::make_unique<std::byte[]>(size);
+    std::memset(taken.get(), 1, size);
+    taken_.push_back(std::move(taken));
+  }
+
+  const std::string options_;
+  volatile int* volatile nowhere_ = nullptr;
+  std::uint64_t value_ = 0;
+  std::vector<std::unique_ptr<std::byte[]>> taken_;
+};
+
+}  // namespace
+
+FAR_DEVICE_PLUGIN(troublemaker, "troublemaker", "1.0")
