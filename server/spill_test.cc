@@ -282,9 +282,8 @@ TEST(Spill, MemoryComesBackWhileTheDiskIsFull) {
       ASSERT_EQ(mine.to->free({0, 30}), status::ok);
     }
     // A block that was being read has a frame for a moment longer.
-    wait_until([&] {
-      return lent->reclaim() == 0 && spilled(*lent).resident_blocks == 0 && spilled(*lent).places_used == 0;
-    });
+    wait_until(
+        [&] { return lent->reclaim() == 0 && spilled(*lent).resident_blocks == 0 && spilled(*lent).places_used == 0; });
     attachment other = open(*lent);
     EXPECT_EQ(other.to->allocate({0, memory_blocks - 1}), status::ok);
     lent->leave(other, 0);
