@@ -19,6 +19,7 @@ using wire::device_outcome;
 constexpr std::uint64_t mending_pause_ns = 1'000'000'000;
 constexpr std::uint64_t mending_reach_ns = 2'000'000'000;
 constexpr std::uint64_t farewell_ns = 1'000'000'000;
+constexpr std::uint64_t longest_unlooked_ns = 5'000'000'000;
 constexpr auto keeper_pause = std::chrono::seconds(1);
 // A server looks after its calls that often; a call that it ends late is not given up before.
 constexpr std::uint64_t slack_ns = 3'000'000'000;
@@ -116,6 +117,7 @@ void device_group::keep() {
 
 // The last copy is never given up here: its owner is to hear of it.
 void device_group::look_after_copies() {
+  looked_at_ns_ = now();
   for (std::size_t i = 0; i < copies_.size();) {
     const device_link::health found = copies_[i].link->keep_alive();
     std::uint64_t& since_ns = copies_[i].silent_since_ns;
@@ -165,6 +167,8 @@ std::vector<std::byte> device_group::call(wire::device_request asked) {
   if (asked.bytes.size() > device::most_bytes) throw device_error(reason::refused, "too many bytes for one call");
   const std::lock_guard guard(lock_);
   if (copies_.empty()) throw device_error(reason::lost, "all copies of the device are lost");
+  // The keeper may never find the lock free between calls.
+  if (tier_.has_servers && now() - looked_at_ns_ > longest_unlooked_ns) look_after_copies();
   mend();
   asked.device = device_number;
   asked.call = ++calls_;

@@ -95,6 +95,7 @@ class device_group {
   std::vector<copy> copies_;
   std::uint64_t calls_ = 0;
   std::uint64_t mend_at_ns_ = 0;
+  std::uint64_t looked_at_ns_ = 0;      // after the copies
   std::vector<device_error> failures_;  // of the last constructions
 
   std::mutex ending_lock_;

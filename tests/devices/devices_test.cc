@@ -161,7 +161,7 @@ TEST_F(Devices, ThatEndTheirProcessHarmNobodyElse) {
 
 TEST_F(Devices, ThatHangAreEndedAtTheirDeadline) {
   device bystander = make();
-  device made = make({.parameters = {}, .deadline = 300ms});
+  device made = make({.parameters = {}, .deadline = 3s});
   const std::uint64_t its_process = number_in(made.ask(process));
   EXPECT_EQ(reason_of([&] { made.compute(hang); }), reason::timed_out);
   EXPECT_EQ(reason_of([&] { static_cast<void>(made.ask(value)); }), reason::lost);
@@ -177,7 +177,7 @@ TEST_F(Devices, ThatHangAreEndedAtTheirDeadline) {
 
 TEST_F(Devices, ThatCannotBeConstructedSayWhy) {
   const auto construct = [&](std::string_view parameters) {
-    return reason_of([&] { device(tier(), "troublemaker", {.parameters = bytes_of(parameters), .deadline = 2s}); });
+    return reason_of([&] { device(tier(), "troublemaker", {.parameters = bytes_of(parameters), .deadline = 4s}); });
   };
   EXPECT_EQ(construct("refuse"), reason::refused);
   EXPECT_EQ(construct("hang"), reason::timed_out);
@@ -223,7 +223,7 @@ TEST_F(Devices, EndWithTheirServer) {
 }
 
 TEST_F(Devices, DoNotKeepAServerFromEnding) {
-  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = 2s});
+  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = generous});
   std::thread hanging([&] {
     const reason why = reason_of([&] { made.compute(hang); });
     EXPECT_TRUE(why == reason::unreachable || why == reason::lost || why == reason::timed_out) << static_cast<int>(why);
