@@ -66,6 +66,11 @@ class cluster {
   // ends. The second returns for how long the child should outlive it, to show what its end has changed.
   virtual void be_in_child() {}
   [[nodiscard]] virtual std::uint64_t end_parent() { return 0; }
+  // In some runs, once the program has ended: the client is stopped for longer than any server keeps what it has stored
+  // there. Returns whether it was; what has not come back before is lost then. Requires: every copy is whole.
+  [[nodiscard]] virtual bool outlive_leases() { return false; }
+  // Whether that has begun: bytes may be lost, and no copy needs to be there.
+  [[nodiscard]] bool may_lose() const { return may_lose_; }
   // Takes a server away for good, with all it holds.
   void lose_one() { take_away(random_.below(server_count())); }
 
@@ -123,6 +128,7 @@ class cluster {
   }
   void note_trouble(std::uint64_t kind, const std::string& server);
   void note_crash() { ++crashes_; }
+  void begin_losing() { may_lose_ = true; }
 
   scheduler& threads_;
   random_source& random_;
@@ -150,6 +156,7 @@ class cluster {
   bool is_first_trouble_ = false;
   bool is_pair_ = false;
   bool are_troubles_over_ = false;
+  bool may_lose_ = false;
   bool stopping_ = false;
   bool calm_ = false;
   bool weather_ended_ = false;

@@ -75,10 +75,15 @@ network_cluster::~network_cluster() {
 }
 
 void network_cluster::make_servers(std::uint64_t capacity_slots) {
+  has_short_leases_ = random_.chance(200);
   for (std::size_t i = 0; i < server_count(); ++i) {
-    const std::uint64_t grace_ns = random_.one_of<std::uint64_t>({2, 16, 1000}) * timeout_ns_ + freezing_ns_;
-    const std::uint64_t lease_ns = random_.one_of<std::uint64_t>({0, 10'000}) * timeout_ns_ + freezing_ns_;
-    const std::uint64_t silence_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_;
+    const std::uint64_t graces = random_.one_of<std::uint64_t>({2, 16, has_short_leases_ ? 16u : 1000u});
+    const std::uint64_t leases = random_.one_of<std::uint64_t>({0, has_short_leases_ ? 32u : 10'000u});
+    const std::uint64_t silences = random_.one_of<std::uint64_t>({4, has_short_leases_ ? 4u : 1000u});
+    const std::uint64_t grace_ns = graces * timeout_ns_ + freezing_ns_;
+    const std::uint64_t lease_ns = leases * timeout_ns_ + freezing_ns_;
+    const std::uint64_t silence_ns = silences * timeout_ns_ + freezing_ns_;
+    longest_kept_ns_ = std::max(longest_kept_ns_, silence_ns + std::max(grace_ns, lease_ns));
     least_grace_ns_ = std::min(least_grace_ns_, grace_ns);
     least_silence_ns_ = std::min(least_silence_ns_, silence_ns);
     least_kept_ns_ = std::min(least_kept_ns_, std::max(grace_ns, lease_ns));
@@ -240,6 +245,26 @@ std::uint64_t network_cluster::end_parent() {
   return std::min(2 * (least_silence_ns_ + least_grace_ns_), longest_absence_timeouts * timeout_ns_);
 }
 
+// Each server must have ended the client's session by then, and what comes of it is the client's to tell.
+bool network_cluster::outlive_leases() {
+  if (!has_short_leases_) return false;
+  begin_losing();
+  ++leases_outlived_;
+  std::array<std::uint64_t, most_servers> before{};
+  for (std::size_t i = 0; i < server_count(); ++i) before[i] = servers_[i]->sessions_expired();
+  const std::uint64_t ns = 2 * longest_kept_ns_ + freezing_ns_;
+  trace("%8llu the client is stopped for %llu ns", static_cast<unsigned long long>(threads_.slices()),
+        static_cast<unsigned long long>(ns));
+  threads_.stop_process(ns);
+  threads_.sleep(ns);
+  const scheduler::uninterrupted body;
+  for (std::size_t i = 0; i < server_count(); ++i) {
+    if (!is_late(i) && servers_[i]->sessions_expired() == before[i])
+      fail("%s keeps a session beyond its lease", servers_[i]->name().c_str());
+  }
+  return true;
+}
+
 void network_cluster::take_away(std::size_t server) {
   const scheduler::uninterrupted body;
   servers_[server]->crash();
@@ -290,6 +315,7 @@ std::vector<cluster::count> network_cluster::counted() const {
   all.insert(all.end(), {{"partitions", partitions_},
                          {"stops of the client", client_stops_},
                          {"absences beyond grace", absences_beyond_grace_},
+                         {"leases outlived", leases_outlived_},
                          {"damaged slots", damaged_slots()},
                          {"connections", seen.connections},
                          {"resets", seen.resets},

@@ -22,6 +22,7 @@ class network_cluster final : public cluster {
   void stop() override;
   void be_in_child() override;
   [[nodiscard]] std::uint64_t end_parent() override;
+  [[nodiscard]] bool outlive_leases() override;
   [[nodiscard]] std::vector<count> counted() const override;
 
  private:
@@ -55,9 +56,12 @@ class network_cluster final : public cluster {
   std::uint64_t partitions_ = 0;
   std::uint64_t client_stops_ = 0;
   std::uint64_t absences_beyond_grace_ = 0;
+  std::uint64_t leases_outlived_ = 0;
+  bool has_short_leases_ = false;  // and the client is stopped for longer in the end
   bool has_damaged_ = false;
   std::uint64_t least_grace_ns_ = ~std::uint64_t{0};  // of the servers
   std::uint64_t least_silence_ns_ = ~std::uint64_t{0};
+  std::uint64_t longest_kept_ns_ = 0;                // since it was last heard of
   std::uint64_t least_kept_ns_ = ~std::uint64_t{0};  // for which a server keeps what a client that is away has there
   network network_;
   std::array<std::unique_ptr<network_server>, most_servers> servers_;
