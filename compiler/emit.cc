@@ -7,21 +7,32 @@
 namespace far::compiler {
 namespace {
 
-constexpr const char* annotation = "far_local";
-
-// Whether llvm.global.annotations has `far_local` for the function.
-bool is_annotated(const llvm::Function& function) {
-  const llvm::GlobalVariable* const all = function.getParent()->getNamedGlobal("llvm.global.annotations");
+// Whether llvm.global.annotations has the text for the function or variable.
+bool is_annotated(const llvm::GlobalObject& object, llvm::StringRef annotation) {
+  const llvm::GlobalVariable* const all = object.getParent()->getNamedGlobal("llvm.global.annotations");
   if (all == nullptr || !all->hasInitializer()) return false;
   for (const llvm::Use& entry : all->getInitializer()->operands()) {
     const auto* const fields = llvm::dyn_cast<llvm::ConstantStruct>(entry.get());
-    if (fields == nullptr || fields->getOperand(0)->stripPointerCasts() != &function) continue;
+    if (fields == nullptr || fields->getOperand(0)->stripPointerCasts() != &object) continue;
     const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(fields->getOperand(1)->stripPointerCasts());
     const auto* const bytes =
         text == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantDataSequential>(text->getInitializer());
     if (bytes != nullptr && bytes->isCString() && bytes->getAsCString() == annotation) return true;
   }
   return false;
+}
+
+// Whether far/local.h says so: by FAR_LOCAL_DATA for the variable that it was loaded from, or by far_local_allocate().
+bool is_said_to_be_local(const llvm::Value* object) {
+  if (const auto* const call = llvm::dyn_cast<llvm::CallBase>(object)) {
+    const llvm::Function* const called = call->getCalledFunction();
+    return called != nullptr && is_annotated(*called, "far_local_memory");
+  }
+  const auto* const load = llvm::dyn_cast<llvm::LoadInst>(object);
+  const auto* const variable =
+      load == nullptr ? nullptr
+                      : llvm::dyn_cast<llvm::GlobalVariable>(llvm::getUnderlyingObject(load->getPointerOperand()));
+  return variable != nullptr && is_annotated(*variable, "far_local");
 }
 
 }  // namespace
@@ -108,12 +119,20 @@ bool may_be_far(const llvm::Value* pointer, const char** why) {
     *why = "on the stack";
     return false;
   }
+  if (is_said_to_be_local(object)) {
+    *why = "said to be local";
+    return false;
+  }
   return true;
+}
+
+bool guards_arguments(const llvm::Function& function) {
+  return is_annotated(function, "far_far");
 }
 
 bool is_left_alone(const llvm::Function& function) {
   return function.isDeclaration() || function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() ||
-         function.hasMinSize() || is_annotated(function);
+         function.hasMinSize() || is_annotated(function, "far_local");
 }
 
 }  // namespace far::compiler

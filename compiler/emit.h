@@ -33,6 +33,9 @@ class emitter {
 // Whether memory that the pointer may refer to can be far at all. If not, `*why` says so.
 [[nodiscard]] bool may_be_far(const llvm::Value* pointer, const char** why);
 
+// Whether the function is FAR_FAR (far/local.h): its callers may not have used what they pass to it.
+[[nodiscard]] bool guards_arguments(const llvm::Function& function);
+
 // Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, or to be as small as
 // possible.
 [[nodiscard]] bool is_left_alone(const llvm::Function& function);

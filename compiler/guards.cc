@@ -43,6 +43,7 @@ class guarder : function_pass {
   using function_pass::function_pass;
 
   bool run() {
+    guards_arguments_ = guards_arguments(function_);
     for (const auto* const node : llvm::depth_first(dominators_.getRootNode())) {
       for (llvm::Instruction& access : *node->getBlock()) consider(access);
     }
@@ -65,6 +66,7 @@ class guarder : function_pass {
   bool comes_guarded(const guard& one);
   void emit(const guard& one);
 
+  bool guards_arguments_ = false;
   llvm::SmallVector<guard, 16> guards_;
   llvm::DenseMap<const llvm::Value*, llvm::SmallVector<std::size_t, 4>> by_base_;
 };
@@ -85,7 +87,7 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   const char* why = nullptr;
   if (!may_be_far(pointer, &why)) return why;
   if (access.isVolatile()) return "volatile";
-  if (llvm::isa<llvm::Argument>(base)) return "of an object that the caller handed over";
+  if (llvm::isa<llvm::Argument>(base) && !guards_arguments_) return "of an object that the caller handed over";
   if (llvm::isNoAliasCall(base)) return "just allocated";
   if (llvm::isa<llvm::UnreachableInst>(access.getParent()->getTerminator())) return "where the program ends";
   if (walks(access, pointer)) return "in order";
@@ -125,7 +127,7 @@ bool guarder::comes_guarded(const guard& one) {
     llvm::APInt offset(64, one.offset, true);
     const llvm::Value* const base = phi->getIncomingValue(i)->stripAndAccumulateConstantOffsets(
         function_.getDataLayout(), offset, /*AllowNonInbounds=*/true);
-    if (llvm::isa<llvm::Argument>(base)) continue;
+    if (llvm::isa<llvm::Argument>(base) && !guards_arguments_) continue;
     guard* found = nullptr;
     for (const std::size_t index : by_base_.lookup(base)) {
       guard& known = guards_[index];

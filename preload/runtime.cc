@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "backend/tcp/server_addresses.h"
 #include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/units.h"
@@ -269,6 +270,7 @@ void start() {
     return run_natively(pager.error());
   }
   starting->pager = std::move(pager).value();
+  backend::note_far_program();
   const result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
   settling.assert_held();  // no other thread knows of this runtime yet

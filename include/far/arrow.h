@@ -317,7 +317,7 @@ inline void export_to_arrow(const dataframe& from, std::size_t first, std::size_
 // Appends the rows of an array of structs to a frame, which gets the columns first if it has none; otherwise they have
 // the same names and types in the same order. Integers up to int64, floating point, booleans, times in seconds, and
 // texts, plain or in a dictionary. Takes over neither struct. Throws std::invalid_argument when a column has another
-// type, and std::range_error for an int64 that stands for null; rows before it are then there.
+// type, or the name of another, and std::range_error for an int64 that stands for null; rows before it are then there.
 inline void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array, dataframe& to) {
   if (std::string_view(schema.format) != "+s" || schema.n_children != array.n_children) {
     throw std::invalid_argument("an Arrow table is an array of structs, with a child for each column");
@@ -326,6 +326,9 @@ inline void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array
   std::vector<column_type> types;
   for (std::size_t i = 0; i < columns; ++i) types.push_back(detail::type_from_arrow(*schema.children[i]));
   if (to.names().empty()) {
+    // Throws at a name that is there twice, before the frame has any of the columns.
+    dataframe same(to.home());
+    for (std::size_t i = 0; i < columns; ++i) same.add(detail::name_from_arrow(*schema.children[i]), types[i]);
     for (std::size_t i = 0; i < columns; ++i) to.add(detail::name_from_arrow(*schema.children[i]), types[i]);
   }
   const std::vector<std::string> names = to.names();

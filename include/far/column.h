@@ -188,8 +188,11 @@ class column {
   [[nodiscard]] vector<std::size_t> rows_between(const cell& lowest, const cell& highest) const {
     return ask([&](const auto& all) { return far::select(all, interval_of(all, lowest, highest)); });
   }
-  // The rows with this value; of texts too.
+  // The rows with this value; of texts too. Null equals nothing.
   [[nodiscard]] vector<std::size_t> rows_equal(const cell& value) const {
+    if (std::holds_alternative<std::monostate>(value)) {
+      return visit([](const auto& all) { return vector<std::size_t>(all.home()); });
+    }
     if (type_ != column_type::text) return rows_between(value, value);
     const codes& all = as_codes();
     const std::int32_t code = std::holds_alternative<std::string>(value) ? find_code(std::get<std::string>(value)) : -1;

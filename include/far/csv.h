@@ -56,7 +56,7 @@ class csv_records {
         read_plain(record.back());
       }
       const int behind = get();
-      if (behind == how_.separator) continue;
+      if (behind == separator()) continue;
       if (behind == '\r' && peek() == '\n') get();
       ++line_;
       return true;
@@ -68,8 +68,10 @@ class csv_records {
   }
 
  private:
+  // As streams return characters, which are never negative.
+  [[nodiscard]] int separator() const { return static_cast<unsigned char>(how_.separator); }
   [[nodiscard]] bool is_end(int next) const {
-    return next == how_.separator || next == '\n' || next == '\r' || next == std::istream::traits_type::eof();
+    return next == separator() || next == '\n' || next == '\r' || next == std::istream::traits_type::eof();
   }
   // Spreadsheets write it in front of UTF-8. What only looks like it is read after all.
   void skip_byte_order_mark() {

@@ -1,4 +1,4 @@
-/* For programs that are compiled by farheap-clang (docs/compile.md). C11 and C++20; other compilers ignore it.
+/* For programs that are compiled by farheap-clang (docs/compile.md). C11 and C++20; other compilers ignore the macros.
  *
  *     FAR_LOCAL int checksum(const char* packet, size_t bytes);       one function
  *
@@ -7,20 +7,62 @@
  *     FAR_LOCAL_END                                                   to here
  *
  * The function's accesses are mostly of memory that is local: it gets no guards and tells of no streams, and is not
- * inlined into one that does. That is about cost alone. If memory is far after all, the access traps, as in a program
- * that was compiled by any other compiler. */
+ * inlined into one that does.
+ *
+ *     FAR_LOCAL_DATA static struct job* running;                      what a static variable points to
+ *
+ * Accesses by way of the pointer get neither guards nor streams. All this is about cost alone. If memory is far after
+ * all, the access traps, as in a program that was compiled by any other compiler.
+ *
+ *     FAR_FAR int find(const struct table* in, long key);             the opposite
+ *
+ * Mostly a caller has used an object before it passes it on, and the function does without guards for it. Those of a
+ * FAR_FAR function are guarded. */
 #ifndef FAR_LOCAL_H
 #define FAR_LOCAL_H
 
+#include <stddef.h>
+#include <sys/mman.h>
+
 #if defined(__clang__)
 #define FAR_LOCAL __attribute__((annotate("far_local"), noinline))
+#define FAR_LOCAL_DATA __attribute__((annotate("far_local")))
+#define FAR_DETAIL_LOCAL_MEMORY __attribute__((annotate("far_local_memory")))
+#define FAR_FAR __attribute__((annotate("far_far"), noinline))
 #define FAR_LOCAL_BEGIN \
   _Pragma("clang attribute push(__attribute__((annotate(\"far_local\"), noinline)), apply_to = function)")
 #define FAR_LOCAL_END _Pragma("clang attribute pop")
 #else
 #define FAR_LOCAL
+#define FAR_LOCAL_DATA
+#define FAR_DETAIL_LOCAL_MEMORY
+#define FAR_FAR
 #define FAR_LOCAL_BEGIN
 #define FAR_LOCAL_END
+#endif
+
+/* Strict C11 has no anonymous mappings: compile with -std=gnu11, or define _DEFAULT_SOURCE. */
+#if defined(MAP_ANONYMOUS) && defined(MAP_STACK)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Memory that stays local for as long as it lives, whatever compiler is used: `farheap run` leaves it alone, and does
+ * not count it in the budget. Whole pages, zeros; null with errno set if there is no memory. farheap-clang neither
+ * guards nor streams accesses to it, where it sees that they are. Not inline, so that it does. */
+FAR_DETAIL_LOCAL_MEMORY __attribute__((noinline, unused, malloc)) static void* far_local_allocate(size_t bytes) {
+  void* const place = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+  return place != MAP_FAILED ? place : NULL;
+}
+
+/* `place`: of far_local_allocate(), with the same number of bytes; or null. */
+__attribute__((unused)) static void far_local_free(void* place, size_t bytes) {
+  if (place != NULL) munmap(place, bytes);
+}
+
+#ifdef __cplusplus
+}
+#endif
 #endif
 
 #endif

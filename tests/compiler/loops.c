@@ -89,3 +89,33 @@ FAR_LOCAL long left_alone(const long* a, const unsigned* indices, size_t n) {
   for (size_t i = 0; i < n; ++i) total += a[indices[i]] + a[i];
   return total;
 }
+
+// The same accesses, by way of pointers with and without FAR_LOCAL_DATA.
+FAR_LOCAL_DATA long* local_numbers;
+long* numbers;
+long of_local_data(const unsigned* indices, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += local_numbers[i] + local_numbers[local_numbers[i] & 7];
+  return total + local_numbers[indices[0]];
+}
+long of_data(const unsigned* indices, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += numbers[i] + numbers[numbers[i] & 7];
+  return total + numbers[indices[0]];
+}
+
+// Memory of its own that stays local.
+long of_local_memory(const unsigned* indices, unsigned size) {
+  long* const own = far_local_allocate(size * sizeof *own);
+  for (unsigned i = 0; i < size; ++i) own[i] = i * 3l;
+  const long found = own[indices[0]] + own[indices[1]];
+  far_local_free(own, size * sizeof *own);
+  return found;
+}
+
+FAR_FAR long of_argument(const struct item* at) {
+  return at->value;
+}
+long of_usual_argument(const struct item* at) {
+  return at->value;
+}

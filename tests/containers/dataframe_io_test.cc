@@ -99,6 +99,13 @@ TEST_F(dataframe_io, refuses_text_that_is_wrong_and_says_where) {
   expect_error(header_ + "1,\"a\"b,,,,\n", "behind the end");
   expect_error(header_ + "1,a\"b\",,,,\n", "a quote inside");
   EXPECT_EQ(read("id;vendor;unused;at;stored;km\n1;a,b;;;;\n", {.separator = ';'})["vendor"].at(0), cell("a,b"));
+  // Outside ASCII, as in Latin-1.
+  EXPECT_EQ(read("id\xa7vendor\xa7"
+                 "at\xa7stored\xa7km\n1\xa7"
+                 "b\xa7\xa7\xa7\n",
+                 {.separator = '\xa7'})
+                .rows(),
+            1u);
 }
 
 TEST_F(dataframe_io, reads_text_with_a_byte_order_mark) {
@@ -139,6 +146,17 @@ TEST_F(dataframe_io, imports_columns_without_a_name) {
   EXPECT_EQ(back.names(), std::vector<std::string>{""});
   EXPECT_EQ(back.rows(), 2u);
   schema.children[0]->name = name;
+  // Two of one name: the frame stays without columns.
+  ArrowSchema* twice_schemas[] = {schema.children[0], schema.children[0]};
+  ArrowArray* twice_arrays[] = {array.children[0], array.children[0]};
+  ArrowSchema twice_schema = schema;
+  ArrowArray twice_array = array;
+  twice_schema.n_children = twice_array.n_children = 2;
+  twice_schema.children = twice_schemas;
+  twice_array.children = twice_arrays;
+  dataframe none(*home_);
+  EXPECT_THROW(import_from_arrow(twice_schema, twice_array, none), std::invalid_argument);
+  EXPECT_EQ(none.names().size(), 0u);
   schema.release(&schema);
   array.release(&array);
 }

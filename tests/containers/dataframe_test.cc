@@ -146,6 +146,7 @@ TEST_F(dataframes, answer_questions_about_columns) {
     EXPECT_EQ(frame["real"].count_between(10, 20), between.size());
     EXPECT_EQ(local(frame["text"].rows_equal("maybe")), maybe);
     EXPECT_EQ(frame["text"].rows_equal("unheard").size(), 0u);
+    for (const std::string& name : frame.names()) EXPECT_EQ(frame[name].rows_equal(null).size(), 0u) << name;
     const auto number_counts = frame["number"].counts();
     ASSERT_EQ(number_counts.size(), numbers.size());
     for (const auto& [value, count] : number_counts) EXPECT_EQ(count, numbers.at(std::get<std::int64_t>(value)));

@@ -95,6 +95,25 @@ class Code(Directory):
                 self.assertEqual((self.streams(name), self.guards(name)), (0, 0))
                 self.assertNotIn("__farheap", self.ir[name])
 
+    def test_marks_of_data_and_functions(self):
+        names = ["of_local_data", "of_local_memory", "of_usual_argument"]
+        self.assertEqual({name: (self.streams(name), self.guards(name)) for name in names},
+                         {name: (0, 0) for name in names})
+        self.assertGreater(self.streams("of_data"), 0)
+        self.assertGreater(self.guards("of_data"), 0)
+        self.assertEqual(self.guards("of_argument"), 1)
+        for allocation, guards in {"far_local_allocate(n)": 0, "std::aligned_alloc(64, n)": 1}.items():
+            source = self.directory / "marks.cc"
+            source.write_text("#include <far/local.h>\n#include <cstdlib>\nchar* volatile kept;\n"
+                              "char at(const long* b, size_t n, bool same) {\n"
+                              f"  char* const a = same ? static_cast<char*>({allocation}) : nullptr;\n"
+                              "  kept = a;\n  return a == nullptr ? char(0) : a[b[0]];\n}\n")
+            compiled(CLANGXX, "-O2", "-S", "-I", INCLUDE, source, "-o", self.directory / "marks.s")
+            text = (self.directory / "marks.s").read_text()
+            self.assertEqual(text.count("__farheap_guard") > 0, guards > 0, allocation)
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        self.assertIn(("of_local_data", "said to be local"), {(line["function"], line["why"]) for line in lines})
+
     def test_guards_are_shared_and_hoisted(self):
         self.assertEqual({name: self.guards(name) for name in ["find", "triad"]}, {"find": 1, "triad": 0})
         counter = self.ir["count"]
@@ -294,6 +313,16 @@ class Programs(Directory):
                     stats[one] = outcome.stats
                 self.assertLess(stats[program]["misses"] * 3, stats[plain]["misses"], stats)
                 self.assertGreater(stats[program]["prefetched_pages"], stats[plain]["misses"] // 2, stats)
+
+    def test_local_allocations_stay_local(self):
+        program = self.directory / "kept"
+        compiled(CLANG, "-O2", "-I", INCLUDE, SOURCES / "kept.c", "-o", program)
+        self.assertEqual(compiled(program, "local"), "right\n")
+        for kind, is_far in {"local": False, "usual": True}.items():
+            with self.subTest(kind):
+                outcome = support.run_far([program, kind], BUDGET, "memory:", "inline")
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertEqual(outcome.stats["peak_far_bytes"] > BUDGET, is_far, outcome.stats)
 
     def test_the_environment_starts_the_runtime(self):
         program = self.directory / "reader"

@@ -129,6 +129,24 @@ class Names(support.ProgramsBesideFailures):
         self.wait_until_said(process, "answers again")
         self.finish_verifier(process)
 
+    def test_children_of_fork_and_added_servers_are_looked_up_too(self):
+        """By the same way as servers that move: the C library's tables are in far memory by then."""
+        server, added = self.server(), self.server()
+        forker = [support.PROGRAMS / "forker", "64", "3"]
+        native = support.run(forker)
+        self.name_places({"far.test": "127.0.0.1"})
+        process = self.begin(forker, f"tcp://far.test:{added.port}")
+        self.finish(process, native.out)
+        process = self.begin_verifier(f"tcp://far.test:{server.port}?timeout=1s")
+        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 16 * support.MIB,
+                           "the server held 16 MiB", process=process)
+        self.name_places({"far.test": "127.0.0.1", "more.test": "127.0.0.1"})
+        for name, code in (("more.test", 0), ("missing.test", 1)):
+            done = support.run([support.FARHEAP, "add-server", str(process.pid), f"{name}:{added.port}"])
+            self.assertEqual(done.code, code, done)
+        self.assertIn("the name missing.test has no address now", done.err)
+        self.finish_verifier(process)
+
     def test_a_server_whose_name_has_no_address_yet_takes_part_later(self):
         present, late = self.server(), self.server()
         self.name_places({"first.test": "127.0.0.1"})

@@ -7,8 +7,10 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "platform/own_descriptors.h"
@@ -123,6 +125,24 @@ std::optional<result<std::vector<socket_address>>> name_lookup::advance() {
 void name_lookup::cancel() {
   if (channel_ != nullptr) ares_destroy(std::exchange(channel_, nullptr));
   answer_.reset();
+}
+
+result<std::vector<socket_address>> look_up(const tcp_endpoint& server) {
+  using namespace std::chrono_literals;
+  name_lookup lookup(server);
+  lookup.begin();
+  for (;;) {
+    std::optional<result<std::vector<socket_address>>> found = lookup.advance();
+    if (!found) {
+      std::this_thread::sleep_for(5ms);
+    } else if (*found) {
+      return std::move(*found);
+    } else {
+      return error{"memory server " + server.text() + ": its name cannot be resolved (" + found->error().message +
+                       "); check the name, or write its address",
+                   EHOSTUNREACH};
+    }
+  }
 }
 
 }  // namespace far::backend

@@ -46,4 +46,7 @@ class name_lookup {
   ares_channeldata* channel_ = nullptr;
 };
 
+// A whole lookup. Blocks.
+[[nodiscard]] result<std::vector<socket_address>> look_up(const tcp_endpoint& server);
+
 }  // namespace far::backend

@@ -6,17 +6,31 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
 
+#include "backend/tcp/name_lookup.h"
+
 namespace far::backend {
+namespace {
+
+std::atomic<bool> is_program_far{false};
+
+}  // namespace
 
 bool socket_address::operator==(const socket_address& other) const {
   return bytes == other.bytes && std::memcmp(&storage, &other.storage, bytes) == 0;
 }
 
+void note_far_program() {
+  is_program_far.store(true);
+}
+
 result<std::vector<socket_address>> resolve(const tcp_endpoint& server) {
+  if (const socket_address only = address_in_digits(server.host, server.port); only.bytes > 0) return std::vector{only};
+  if (is_program_far.load()) return look_up(server);
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = AI_NUMERICSERV;

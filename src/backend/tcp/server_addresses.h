@@ -24,9 +24,12 @@ struct socket_address {
 // "127.0.0.1", "::1". Has no bytes when it is anything else.
 [[nodiscard]] socket_address address_in_digits(std::string_view host, std::uint16_t port);
 
-// The addresses of a server, the preferred one first. Blocks while names are looked up, and reads what the C library
-// keeps in the program's heap: for opening only.
+// The addresses of a server, the preferred one first. Blocks while a name is looked up, by the C library until the next
+// call, and then by name_lookup: for opening only.
 [[nodiscard]] result<std::vector<socket_address>> resolve(const tcp_endpoint& server);
+
+// The memory of the process is far from now on, with the tables of the C library in it.
+void note_far_program();
 
 // The number of an address never changes. Thread-safe.
 class server_addresses {
