@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 FARHEAP = os.path.abspath(sys.argv.pop(1))
@@ -264,6 +265,35 @@ class remote_test(command_test):
         self.assertEqual(code, 0)
         for part in ("local_bytes", "2.00 GiB", "12", "1.50 us"):
             self.assertIn(part, out)
+
+    def test_top_shows_names_that_are_not_utf8(self):
+        comm = pathlib.Path("/proc/self/comm")
+        before = comm.read_bytes().rstrip(b"\n")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind("\0farheap-%d" % os.getpid())
+            listener.listen(8)
+
+            def answer():
+                while True:
+                    try:
+                        peer, _ = listener.accept()
+                    except OSError:
+                        return
+                    with peer:
+                        if peer.recv(4096):
+                            peer.send(b'farheap/1 ok {"misses": 12}\n')
+
+            answering = threading.Thread(target=answer)
+            answering.start()
+            try:
+                comm.write_bytes(b"caf\xe9")
+                ended = farheap("top", "--json", "--once", "--interval", "0.1", str(os.getpid()))
+            finally:
+                comm.write_bytes(before)
+                listener.shutdown(socket.SHUT_RDWR)
+                answering.join()
+        self.assertEqual((ended.returncode, ended.stderr), (0, ""))
+        self.assertEqual(json.loads(ended.stdout)["jobs"][0]["program"], "caf\ufffd")
 
     def test_bad_replies(self):
         for reply, says in ((b"farheap/1 error no\n", "no"), (b"farheap/9 ok\n", "another version"), (b"", "refused"),

@@ -77,7 +77,13 @@ result<job_snapshot> take_snapshot(pid_t lone_process) {
   one.pid = lone_process;
   one.running = true;
   for (const control::statistic_field& field : control::statistic_fields()) {
-    one.counted.*field.member = counted.value(field.name, std::uint64_t{0});
+    const auto found = counted.find(field.name);
+    if (found == counted.end()) continue;
+    // Any user's program may answer, and anything.
+    if (!found->is_number_unsigned()) {
+      return error{"process " + std::to_string(lone_process) + " says of " + field.name + " what is no count", EPROTO};
+    }
+    one.counted.*field.member = found->get<std::uint64_t>();
   }
   std::ifstream name("/proc/" + std::to_string(lone_process) + "/comm");
   name.getline(one.program, sizeof one.program);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "control/json_object.h"
 #include "control/statistics_json.h"
 #include "message.h"
 #include "program.h"
@@ -29,15 +30,20 @@ constexpr std::array gauges{
     &statistics::servers,           &statistics::peak_far_stored_bytes, &statistics::away_servers,
     &statistics::over_budget_pages, &statistics::lacking_copies};
 
-std::string escaped(std::string_view label) {
+// Bytes that are not UTF-8 become U+FFFD: for one of them Prometheus would refuse the text of all programs.
+std::string escaped(const char* label) {
   std::string text;
-  for (const char c : label) {
-    if (c == '\\' || c == '"') text += '\\';
-    if (c == '\n') {
+  while (*label != 0) {
+    const std::size_t length = control::utf8_length(reinterpret_cast<const unsigned char*>(label));
+    if (*label == '\\' || *label == '"') text += '\\';
+    if (*label == '\n') {
       text += "\\n";
+    } else if (length == 0) {
+      text += "\xef\xbf\xbd";
     } else {
-      text += c;
+      text.append(label, length);
     }
+    label += std::max<std::size_t>(length, 1);
   }
   return text;
 }

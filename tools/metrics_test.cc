@@ -1,9 +1,16 @@
 #include "metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <utility>
 
 namespace far::tools {
@@ -40,6 +47,64 @@ TEST(Metrics, LabelsAreEscaped) {
   job_snapshot job;
   job.processes = {process(10, "a\"b\\c\nd")};
   EXPECT_NE(prometheus_text({job}).find("program=\"a\\\"b\\\\c\\nd\""), std::string::npos);
+}
+
+// A reader refuses the whole text for one byte that is not UTF-8. The kernel cuts names anywhere.
+TEST(Metrics, LabelsAreUtf8) {
+  job_snapshot job;
+  job.processes = {process(10, "caf\xe9"), process(11, "gr\xc3\xb6\xc3"), process(12, "\xe2\x82\xac \xff!")};
+  const std::string text = prometheus_text({job});
+  for (const char* label : {"program=\"caf\xef\xbf\xbd\"", "program=\"gr\xc3\xb6\xef\xbf\xbd\"",
+                            "program=\"\xe2\x82\xac \xef\xbf\xbd!\""}) {
+    EXPECT_NE(text.find(label), std::string::npos) << label;
+  }
+}
+
+// Answers `connections` requests as a program of this process number would.
+class impostor {
+ public:
+  impostor(std::string reply, int connections) : listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    const std::string name = "farheap-" + std::to_string(getpid());
+    std::memcpy(at.sun_path + 1, name.data(), name.size());
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&at), length), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    thread_ = std::thread([this, connections, said = std::move(reply)] {
+      for (int i = 0; i < connections; ++i) {
+        const int client = accept(listener_, nullptr, nullptr);
+        if (client < 0) return;
+        std::array<char, 256> request{};
+        EXPECT_GT(recv(client, request.data(), request.size(), 0), 0);
+        EXPECT_EQ(send(client, said.data(), said.size(), MSG_NOSIGNAL), static_cast<ssize_t>(said.size()));
+        close(client);
+      }
+    });
+  }
+  ~impostor() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+  impostor(const impostor&) = delete;
+  impostor& operator=(const impostor&) = delete;
+
+ private:
+  int listener_;
+  std::thread thread_;
+};
+
+// Any user may run a program that answers anything, and root looks at the programs of all.
+TEST(Metrics, AnswersThatAreNotCountersAreRefused) {
+  for (const char* value : {"\"many\"", "null", "{}", "[1]", "true", "-1", "1e300"}) {
+    const impostor program(std::string("farheap/1 ok {\"misses\": ") + value + "}\n", 1);
+    EXPECT_FALSE(take_snapshot(getpid()).ok()) << value;
+  }
+  const impostor program("farheap/1 ok {\"misses\": 12, \"of_a_newer_version\": \"text\"}\n", 1);
+  const result<job_snapshot> seen = take_snapshot(getpid());
+  ASSERT_TRUE(seen.ok()) << seen.error().message;
+  EXPECT_EQ(seen.value().processes.front().counted.misses, 12u);
 }
 
 TEST(Metrics, WithoutProgramsThereAreNoSamples) {

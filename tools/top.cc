@@ -151,7 +151,9 @@ void print_json(const std::vector<job_snapshot>& before, const std::vector<job_s
                     {"processes_running", job.totals.running},
                     {"processes", processes}});
   }
-  fmt::print("{}\n", nlohmann::ordered_json{{"jobs", jobs}}.dump());
+  // Bytes of a program's name that are not UTF-8 are replaced, not thrown about.
+  constexpr auto replace = nlohmann::ordered_json::error_handler_t::replace;
+  fmt::print("{}\n", nlohmann::ordered_json{{"jobs", jobs}}.dump(-1, ' ', false, replace));
 }
 
 void print_once(const view& seen, const top_options& chosen) {

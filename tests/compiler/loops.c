@@ -106,10 +106,10 @@ long of_data(const unsigned* indices, size_t n) {
 
 // Memory of its own that stays local.
 long of_local_memory(const unsigned* indices, unsigned size) {
-  long* const table = far_local_allocate(size * sizeof *table);
-  for (unsigned i = 0; i < size; ++i) table[i] = i * 3l;
-  const long found = table[indices[0]] + table[indices[1]];
-  far_local_free(table, size * sizeof *table);
+  long* const own = far_local_allocate(size * sizeof *own);
+  for (unsigned i = 0; i < size; ++i) own[i] = i * 3l;
+  const long found = own[indices[0]] + own[indices[1]];
+  far_local_free(own, size * sizeof *own);
   return found;
 }
 
