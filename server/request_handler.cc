@@ -220,7 +220,8 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
     FAR_CHECK(named->ranges_of(asked->arguments, &batch_), "an operation has used arguments that it refuses");
     const parked_request::step reached = parked_.bring_all(*session_, batch_, now_ns);
     // Blocks that do not fit into memory together would never be here at the same time.
-    const bool fails = reached == parked_request::step::wait && now_ns - parked_.since_ns() >= call_patience_ns;
+    const std::uint64_t patience_ns = std::min(call_patience_ns, patience_ns_);
+    const bool fails = reached == parked_request::step::wait && now_ns - parked_.since_ns() >= patience_ns;
     if (!fails && settle(head, reached, now_ns) != parked_request::step::done) {
       if (reached == parked_request::step::wait) return outcome::later;
       parked_.reset();

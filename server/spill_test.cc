@@ -19,6 +19,7 @@
 #include "server/spill_area.h"
 #include "server/spill_disk.h"
 #include "server/store.h"
+#include "tests/support/scripted_client.h"
 
 namespace far::server {
 namespace {
@@ -257,6 +258,39 @@ TEST(Spill, AFullDiskLosesNothing) {
   lent->leave(mine, 0);
 }
 
+// Blocks for which a client waited have no way back while the disk takes none. They must not keep memory from others
+// when nobody waits for them any more.
+TEST(Spill, MemoryComesBackWhileTheDiskIsFull) {
+  for (const bool ends : {false, true}) {
+    disk_state disk;
+    const std::unique_ptr<store> lent = make_store(disk, 24);
+    attachment mine = open(*lent);
+    ASSERT_EQ(mine.to->allocate({0, 30}), status::ok);
+    for (std::uint64_t block = 0; block < 30; ++block) fill(*lent, *mine.to, block);
+    // The first one is given back first.
+    wait_until([&] {
+      for (std::uint64_t block = 10; block < 30; ++block) EXPECT_TRUE(holds(*lent, *mine.to, block));
+      return mine.to->address_of(first_slot(0)) == nullptr;
+    });
+    settle(*lent);
+    disk.write_error = ENOSPC;
+    for (std::uint64_t block = 30; block > 0; --block) static_cast<void>(mine.to->bring_in(first_slot(block - 1)));
+    wait_until([&] { return spilled(*lent).is_failing && spilled(*lent).resident_blocks == memory_blocks - 1; });
+    if (ends) {
+      lent->end(*mine.to);
+    } else {
+      ASSERT_EQ(mine.to->free({0, 30}), status::ok);
+    }
+    // A block that was being read has a frame for a moment longer.
+    wait_until(
+        [&] { return lent->reclaim() == 0 && spilled(*lent).resident_blocks == 0 && spilled(*lent).places_used == 0; });
+    attachment other = open(*lent);
+    EXPECT_EQ(other.to->allocate({0, memory_blocks - 1}), status::ok);
+    lent->leave(other, 0);
+    if (!ends) lent->leave(mine, 0);
+  }
+}
+
 TEST(Spill, WhatTheDiskDoesNotReturnIsAnErrorAndNotOtherBytes) {
   disk_state disk;
   const std::unique_ptr<store> lent = make_store(disk, 24);
@@ -346,6 +380,41 @@ TEST(Spill, ARequestForMoreThanMemoryHoldsIsServed) {
   wanted.ranges[parts - 1].slot = first_slot(600);
   EXPECT_EQ(serve([&] { return parked.read(*mine.to, wanted, 1); }), parked_request::step::not_allocated);
   lent->leave(mine, 0);
+}
+
+// An operation needs all of its blocks in memory at the same time.
+TEST(Spill, ACallThatDoesNotFitIntoMemoryIsRefusedOnce) {
+  constexpr std::uint64_t blocks = 20;
+  static_assert(blocks > memory_blocks);
+  disk_state disk;
+  for (const std::uint64_t patience_ns : {second_ns / 2, 10 * second_ns}) {
+    test_server server;
+    server.reader.reset();
+    server.lent = make_store(disk, 24);
+    server.settings.lent = server.lent.get();
+    server.settings.patience_ns = patience_ns;
+    server.reader.emplace(server.lent->readers());
+    server.reader->quiet();
+    scripted_client client(server);
+    ASSERT_TRUE(client.shake_hands({}).has_value());
+    ASSERT_EQ(client.ask_blocks(wire::opcode::allocate, 0, blocks), status::ok);
+    std::vector<wire::range> ranges;
+    for (std::uint64_t block = 0; block < blocks; ++block) ranges.push_back({first_slot(block), 0, 8});
+    std::vector<std::byte> payload(wire::call_header_bytes);
+    ASSERT_TRUE(wire::encode_call("checksum", std::span(payload).first<wire::call_header_bytes>()));
+    const std::vector<std::byte> arguments = scripted_client::read_payload(ranges);
+    payload.insert(payload.end(), arguments.begin(), arguments.end());
+    client.send({.op = wire::opcode::call, .cookie = 77}, payload);
+    std::vector<status> replies;
+    for (const std::uint64_t end_ns = server.now_ns + 3 * second_ns; server.now_ns < end_ns;) {
+      server.now_ns += second_ns / 1000;
+      client.turn();
+      while (const std::optional<message> got = client.take()) replies.push_back(got->head.result);
+      std::this_thread::sleep_for(20us);
+    }
+    EXPECT_EQ(replies, std::vector<status>{status::call_failed});
+    EXPECT_EQ(client.ask(wire::opcode::ping).head.result, status::ok);
+  }
 }
 
 TEST(Spill, ManyClientsAtOnce) {

@@ -125,8 +125,9 @@ void spiller::run() {
       const auto pause = is_failing_ ? pause_after_error : is_stuck ? pause_when_stuck : 1000ms;
       changed_.wait_for(lock_, pause, has_work);
       if (is_ending_) return;
-      has_asked = !asked_.empty();
       has_frame = has_free_frame() || area_->free_places() == 0;
+      if (!has_frame) forget_unwanted();
+      has_asked = !asked_.empty();
       if (!has_asked && !is_short()) {
         is_stuck = false;
         continue;
@@ -139,6 +140,20 @@ void spiller::run() {
       is_stuck = !evict_some();
     }
   }
+}
+
+// Blocks that were freed, or whose session has ended. They get no frame while the disk takes nothing, and the store
+// takes nothing back past a block that moves: together that would be for ever.
+void spiller::forget_unwanted() {
+  store_.lock_.assert_held();  // the same one
+  std::erase_if(asked_, [](const job& asked) {
+    asked.whose->lock_.assert_held();  // the same one
+    std::atomic<std::uintptr_t>& entry = asked.whose->blocks_[asked.number];
+    const std::uintptr_t value = entry.load();
+    if ((value & session::being_freed) == 0 && !asked.whose->ended_) return false;
+    entry.store(value & ~session::moving);
+    return true;
+  });
 }
 
 std::vector<spiller::job> spiller::choose() {

@@ -83,6 +83,8 @@ class spiller {
   void run();
   [[nodiscard]] bool is_short() const FAR_REQUIRES(lock_);
   [[nodiscard]] bool has_free_frame() const FAR_REQUIRES(lock_);
+  // Takes those out of the line for which nobody waits any more.
+  void forget_unwanted() FAR_REQUIRES(lock_);
   // Writes a few blocks; returns whether any has left memory.
   bool evict_some();
   [[nodiscard]] std::vector<job> choose() FAR_REQUIRES(lock_);
