@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,7 +70,10 @@ class cluster {
   // In some runs, once the program has ended: the client is stopped for longer than any server keeps what it has stored
   // there. Returns whether it was; what has not come back before is lost then. Requires: every copy is whole.
   [[nodiscard]] virtual bool outlive_leases() { return false; }
-  // Whether that has begun: bytes may be lost, and no copy needs to be there.
+  // In other runs, at that time: the client is cut off for longer than the patience that was set for its reads. `read`
+  // is to read what is remote, and to return once that is lost, or false: nothing is. Requires: every copy is whole.
+  virtual void outlive_patience(const std::function<bool()>& /*read*/) {}
+  // Whether one of these has begun: bytes may be lost, and no copy needs to be there.
   [[nodiscard]] bool may_lose() const { return may_lose_; }
   // Takes a server away for good, with all it holds.
   void lose_one() { take_away(random_.below(server_count())); }

@@ -24,6 +24,12 @@ constexpr std::uint64_t freezing_slices = 8'000;
 constexpr std::uint64_t longest_absence_timeouts = 64;
 constexpr std::uint64_t usual_absence_timeouts = 8;
 
+// A patience that is set is longer than any absence but the last.
+constexpr std::uint64_t patience_timeouts = 200;
+// How long after it a read is given up at the latest, besides the time until its servers count as lost: it rests for a
+// second between two attempts.
+constexpr std::uint64_t patience_slack_ns = 5'000'000'000;
+
 // A long way with room for little would make everybody late.
 network_options draw_network(random_source& random, const cluster_options& chosen) {
   const std::uint64_t window_bytes = random.one_of<std::uint64_t>({30'000, 100'000, mib});
@@ -62,7 +68,9 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   options.capacity_slots = chosen.slots;
   options.clock = &time;
   options.probe_interval_ns = timeout_ns_ / 2;
-  options.lost_after_ns = timeout_ns_ * random.one_of<std::uint64_t>({2, 5, 50}) + 2 * freezing_ns_;
+  lost_after_ns_ = timeout_ns_ * random.one_of<std::uint64_t>({2, 5, 50}) + 2 * freezing_ns_;
+  options.lost_after_ns = lost_after_ns_;
+  options.patience_ns = read_patience_ns_;
   make_tier(std::move(members), options);
   trouble_lasts_ = {.usual_slices = 1000, .longest_slices = 20'000};
   network_.on_wait([this] {
@@ -76,9 +84,12 @@ network_cluster::~network_cluster() {
 
 void network_cluster::make_servers(std::uint64_t capacity_slots) {
   has_short_leases_ = random_.chance(200);
+  if (!has_short_leases_ && random_.chance(150))
+    read_patience_ns_ = patience_timeouts * timeout_ns_ + 10 * freezing_ns_;
   for (std::size_t i = 0; i < server_count(); ++i) {
     const std::uint64_t graces = random_.one_of<std::uint64_t>({2, 16, has_short_leases_ ? 16u : 1000u});
-    const std::uint64_t leases = random_.one_of<std::uint64_t>({0, has_short_leases_ ? 32u : 10'000u});
+    std::uint64_t leases = random_.one_of<std::uint64_t>({0, has_short_leases_ ? 32u : 10'000u});
+    if (read_patience_ns_ > 0) leases = 10'000;
     const std::uint64_t silences = random_.one_of<std::uint64_t>({4, has_short_leases_ ? 4u : 1000u});
     const std::uint64_t grace_ns = graces * timeout_ns_ + freezing_ns_;
     const std::uint64_t lease_ns = leases * timeout_ns_ + freezing_ns_;
@@ -265,6 +276,28 @@ bool network_cluster::outlive_leases() {
   return true;
 }
 
+// The servers keep everything: only what the program asked for meanwhile is lost to it, and neither before nor long
+// after the time that was set.
+void network_cluster::outlive_patience(const std::function<bool()>& read) {
+  if (read_patience_ns_ == 0) return;
+  begin_losing();
+  ++patiences_outlived_;
+  {
+    const scheduler::uninterrupted body;
+    for (std::size_t i = 0; i < server_count(); ++i) network_.road_to(i).is_cut = true;
+  }
+  const std::uint64_t since_ns = time_.now_ns();
+  const bool has_read = read();
+  const std::uint64_t waited_ns = time_.now_ns() - since_ns;
+  const std::uint64_t longest_ns = 2 * (read_patience_ns_ + lost_after_ns_) + patience_slack_ns;
+  if (has_read && (waited_ns < read_patience_ns_ || waited_ns > longest_ns)) {
+    fail("a read was given up after %llu ns, with a patience of %llu ns", static_cast<unsigned long long>(waited_ns),
+         static_cast<unsigned long long>(read_patience_ns_));
+  }
+  for (std::size_t i = 0; i < server_count(); ++i) heal(i);
+  wait_until_whole();
+}
+
 void network_cluster::take_away(std::size_t server) {
   const scheduler::uninterrupted body;
   servers_[server]->crash();
@@ -316,6 +349,7 @@ std::vector<cluster::count> network_cluster::counted() const {
                          {"stops of the client", client_stops_},
                          {"absences beyond grace", absences_beyond_grace_},
                          {"leases outlived", leases_outlived_},
+                         {"patience outlived", patiences_outlived_},
                          {"damaged slots", damaged_slots()},
                          {"connections", seen.connections},
                          {"resets", seen.resets},

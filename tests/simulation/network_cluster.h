@@ -23,6 +23,7 @@ class network_cluster final : public cluster {
   void be_in_child() override;
   [[nodiscard]] std::uint64_t end_parent() override;
   [[nodiscard]] bool outlive_leases() override;
+  void outlive_patience(const std::function<bool()>& read) override;
   [[nodiscard]] std::vector<count> counted() const override;
 
  private:
@@ -58,6 +59,9 @@ class network_cluster final : public cluster {
   std::uint64_t absences_beyond_grace_ = 0;
   std::uint64_t leases_outlived_ = 0;
   bool has_short_leases_ = false;  // and the client is stopped for longer in the end
+  std::uint64_t patiences_outlived_ = 0;
+  std::uint64_t read_patience_ns_ = 0;  // 0: as long as the leases
+  std::uint64_t lost_after_ns_ = 0;
   bool has_damaged_ = false;
   std::uint64_t least_grace_ns_ = ~std::uint64_t{0};  // of the servers
   std::uint64_t least_silence_ns_ = ~std::uint64_t{0};

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "simulated_pager.h"
 #include "trace.h"
 
 namespace far::simulation {
@@ -38,7 +39,7 @@ object_reads::object_reads(scheduler& threads, random_source& random, model& exp
 void object_reads::wait_for(engine::object_reader& reader, watched_read& one) {
   const std::uint64_t since = threads_.slices();
   while (one.is_watched) {
-    if (threads_.slices() - since > 1'000'000) {
+    if (threads_.slices() - since > simulated_pager::longest_wait_slices) {
       fail("a read of page %llu never ends", static_cast<unsigned long long>(one.page));
     }
     {

@@ -435,6 +435,18 @@ void program::verify_all() {
   }
 }
 
+bool program::read_remote() {
+  engine::read_ahead_state streams;
+  for (const std::unique_ptr<allocation>& owned : allocations_) {
+    for (page_id page = owned->range.first; page < owned->range.end(); ++page) {
+      if (engine_.state_for_tests().pages.load(page).where() != engine::state::remote) continue;
+      access(streams, page, 0, false);
+      return true;
+    }
+  }
+  return false;
+}
+
 void program::evict_all() {
   for (std::size_t i = 0; i < allocations_.size(); ++i) {
     const scheduler::engine_call call(threads_);

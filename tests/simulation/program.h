@@ -36,6 +36,8 @@ class program {
   void be_forgotten_parent();
   void be_reader(engine::read_ahead_state& streams);
   void verify_all();
+  // Reads a page that is Remote, if there is one, until it is there or lost. Returns whether there was one.
+  bool read_remote();
   void release_all();
   void evict_all();
 

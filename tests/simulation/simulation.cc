@@ -161,6 +161,7 @@ class world {
   [[nodiscard]] simulated_backend make_far();
   void run_weather();
   void run_end();
+  [[nodiscard]] bool lose_patience();
   void lose_servers();
   void clear_weather();
   void outlive_parent();
@@ -337,6 +338,13 @@ void world::clear_weather() {
   far_.faults().set_slot_limit(scenario_.far.slots);
 }
 
+// Nobody answers: the page is lost, and with it at most what is read together with it.
+bool world::lose_patience() {
+  if (!program_.read_remote()) return false;
+  if (expected_.lost_pages() == 0) fail("a page was read while every server was out of reach");
+  return true;
+}
+
 // One of them, so that nothing is lost; or all, in the runs where the client is away beyond its leases.
 void world::lose_servers() {
   const engine::core& state = engine_->state_for_tests();
@@ -361,6 +369,7 @@ void world::run_end() {
   program_.evict_all();
   if (cluster_ != nullptr) {
     cluster_->wait_until_whole();
+    cluster_->outlive_patience([this] { return lose_patience(); });
     lose_servers();
   }
   program_.verify_all();

@@ -63,7 +63,12 @@ inline constexpr std::uint64_t null_key = ~std::uint64_t{0};
 class key_reader {
  public:
   explicit key_reader(const column& of)
-      : of_(of), ranks_(of.type() == column_type::text ? ranks_of(of.dictionary()) : std::vector<std::int32_t>()) {}
+      : of_(of), ranks_(of.type() == column_type::text ? ranks_of(of.dictionary()) : std::vector<std::int32_t>()) {
+    code_of_rank_.resize(ranks_.size());
+    for (std::size_t code = 0; code < ranks_.size(); ++code) {
+      code_of_rank_[static_cast<std::size_t>(ranks_[code])] = static_cast<std::int32_t>(code);
+    }
+  }
 
   // Of the rows from `first` on.
   void read(std::size_t first, std::span<std::uint64_t> keys) {
@@ -76,7 +81,7 @@ class key_reader {
       }
     });
   }
-  // The value with a key. Requires: it is that of a row; not of text.
+  // The value with a key. Requires: it is that of a row.
   [[nodiscard]] cell cell_with(std::uint64_t key) const {
     switch (of_.type()) {
       case column_type::int64:
@@ -85,8 +90,7 @@ class key_reader {
       case column_type::boolean: return of_.cell_of(static_cast<std::uint8_t>(key));
       case column_type::text: break;
     }
-    const auto found = std::find(ranks_.begin(), ranks_.end(), static_cast<std::int32_t>(key));
-    return of_.cell_of(static_cast<std::int32_t>(found - ranks_.begin()));
+    return of_.cell_of(code_of_rank_[key]);
   }
 
  private:
@@ -102,6 +106,7 @@ class key_reader {
 
   const column& of_;
   std::vector<std::int32_t> ranks_;
+  std::vector<std::int32_t> code_of_rank_;
 };
 
 struct keyed_row {
