@@ -108,6 +108,17 @@ TEST_F(dataframe_io, refuses_text_that_is_wrong_and_says_where) {
             1u);
 }
 
+TEST_F(dataframe_io, does_not_take_a_separator_for_the_end_of_the_text) {
+  const csv_options how{.separator = '\xff'};
+  const dataframe frame = read(
+      "id\xffvendor\xff"
+      "at\xffstored\xffkm\n1\xff"
+      "b\xff\xff\xff",
+      how);
+  ASSERT_EQ(frame.rows(), 1u);
+  EXPECT_EQ(frame["vendor"].at(0), cell("b"));
+}
+
 TEST_F(dataframe_io, reads_text_with_a_byte_order_mark) {
   const std::string rows = "1,a,,2016-03-14 17:24:55,true,1.5\n";
   expect_same(read("\xef\xbb\xbf" + header_ + rows), read(header_ + rows));
