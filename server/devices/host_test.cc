@@ -110,6 +110,26 @@ TEST_F(DeviceCalls, HoldRoomUntilTheirSessionEnds) {
   lent->leave(client, now());
 }
 
+// What it gave back would not pay for a megabyte of reply, and a client may lose as many devices as it likes.
+TEST_F(DeviceCalls, LeaveNoRepliesBehindWhenTheyAreLost) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1, "troublemaker"), device_outcome::ok);
+  const wire::device_request change{.op = device_op::compute, .code = 2, .device = 1, .call = 2};
+  EXPECT_EQ(call(mine, change), device_outcome::ok);
+  EXPECT_EQ(call(mine, change), device_outcome::ok);
+  EXPECT_EQ(call(mine, {.op = device_op::ask, .code = 8, .device = 1, .call = 3}), device_outcome::crashed);
+  EXPECT_EQ(call(mine, change), device_outcome::lost);
+  EXPECT_EQ(call(mine, {.op = device_op::destruct, .device = 1, .call = 4}), device_outcome::ok);
+  // The reply to the call that lost it is short, and stays.
+  ASSERT_EQ(construct(mine, 2, 5, "troublemaker"), device_outcome::ok);
+  const wire::device_request last{.op = device_op::compute, .code = 8, .device = 2, .call = 6};
+  EXPECT_EQ(call(mine, last), device_outcome::crashed);
+  EXPECT_EQ(call(mine, last), device_outcome::crashed);
+  lent->validate();
+  lent->leave(client, now());
+}
+
 // Nobody asks for its reply any more; its time is up all the same.
 TEST_F(DeviceCalls, EndAtTheirDeadlineWithoutAConnection) {
   attachment client = lent->open("default", 1).value();
