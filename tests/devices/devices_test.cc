@@ -244,7 +244,8 @@ TEST(DevicesAndDescriptors, HaveTheirSocketAndTheLogOnly) {
   ASSERT_GE(left_open, 0);
   const device_server server({"--memory", "64M", "--plugin", TROUBLEMAKER});
   close(left_open);
-  device made("tcp://" + server.host(), "troublemaker", {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
+  device made("tcp://" + server.host(), "troublemaker",
+              {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
   const std::string folder = "/proc/" + std::to_string(number_in(made.ask(process))) + "/fd";
   std::vector<std::string> found;
   for (const auto& one : std::filesystem::directory_iterator(folder)) found.push_back(one.path().filename());
@@ -257,7 +258,8 @@ TEST(DevicesOfServersThatAreToIgnoreChildren, KeepTheirNumbers) {
   const auto before = std::signal(SIGCHLD, SIG_IGN);
   const device_server server({"--memory", "64M", "--plugin", TROUBLEMAKER});
   static_cast<void>(std::signal(SIGCHLD, before));
-  device made("tcp://" + server.host(), "troublemaker", {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
+  device made("tcp://" + server.host(), "troublemaker",
+              {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
   const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
   ASSERT_EQ(kill(its_process, SIGKILL), 0);
   const auto state = [&]() -> std::string {
