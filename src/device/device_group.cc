@@ -296,11 +296,8 @@ void device_group::mend() {
 bool device_group::copy_contents(device_link& from, device_link& into) {
   std::uint64_t position = 0;
   for (;;) {
-    const wire::device_request save{.op = device_op::save,
-                                    .device = device_number,
-                                    .call = ++calls_,
-                                    .object = position,
-                                    .deadline_ms = 0};
+    const wire::device_request save{
+        .op = device_op::save, .device = device_number, .call = ++calls_, .object = position, .deadline_ms = 0};
     const told part = tell(from, save, for_copying());
     if (part.how != told::fate::answered || part.outcome != device_outcome::ok) return false;
     if (part.bytes.size() < sizeof(std::uint64_t)) return false;

@@ -35,10 +35,10 @@ std::uint64_t number_in(const std::vector<std::byte>& bytes) {
 }
 
 std::unique_ptr<device_server> start(std::uint16_t port = 0) {
-  return std::make_unique<device_server>(std::vector<std::string>{"--memory", "256M", "--plugin",
-                                                                  std::string(TROUBLEMAKER) + ":deadline=60s",
-                                                                  "--plugin", SORTED},
-                                         port);
+  return std::make_unique<device_server>(
+      std::vector<std::string>{"--memory", "256M", "--plugin", std::string(TROUBLEMAKER) + ":deadline=60s", "--plugin",
+                               SORTED},
+      port);
 }
 
 class Copies : public ::testing::Test {
