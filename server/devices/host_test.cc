@@ -110,6 +110,48 @@ TEST_F(DeviceCalls, HoldRoomUntilTheirSessionEnds) {
   lent->leave(client, now());
 }
 
+// What it gave back would not pay for a megabyte of reply, and a client may lose as many devices as it likes.
+TEST_F(DeviceCalls, LeaveNoRepliesBehindWhenTheyAreLost) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1, "troublemaker"), device_outcome::ok);
+  const wire::device_request change{.op = device_op::compute, .code = 2, .device = 1, .call = 2};
+  EXPECT_EQ(call(mine, change), device_outcome::ok);
+  EXPECT_EQ(call(mine, change), device_outcome::ok);
+  EXPECT_EQ(call(mine, {.op = device_op::ask, .code = 8, .device = 1, .call = 3}), device_outcome::crashed);
+  EXPECT_EQ(call(mine, change), device_outcome::lost);
+  EXPECT_EQ(call(mine, {.op = device_op::destruct, .device = 1, .call = 4}), device_outcome::ok);
+  // The reply to the call that lost it is short, and stays.
+  ASSERT_EQ(construct(mine, 2, 5, "troublemaker"), device_outcome::ok);
+  const wire::device_request last{.op = device_op::compute, .code = 8, .device = 2, .call = 6};
+  EXPECT_EQ(call(mine, last), device_outcome::crashed);
+  EXPECT_EQ(call(mine, last), device_outcome::crashed);
+  lent->validate();
+  lent->leave(client, now());
+}
+
+// What was collected to be sent is let go, so that the room is there for objects again.
+TEST_F(DeviceCalls, HaveTheirWholeRoomAfterTheyAreSaved) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1, "sorted", 64 * mib), device_outcome::ok);
+  const std::vector<std::byte> object(1'000'000);
+  std::uint64_t number = 1;
+  const auto write = [&] {
+    ++number;
+    return call(mine, {.op = device_op::write, .device = 1, .call = number, .object = number, .bytes = object});
+  };
+  for (int i = 0; i < 12; ++i) ASSERT_EQ(write(), device_outcome::ok);
+  for (std::uint64_t at = 0, all = 1; at < all;) {
+    ASSERT_EQ(call(mine, {.op = device_op::save, .device = 1, .call = ++number, .object = at}), device_outcome::ok);
+    std::memcpy(&all, space.data() + wire::device_reply_bytes, sizeof all);
+    at += wire::most_device_bytes - sizeof all;
+  }
+  // The plugin holds each of them twice.
+  for (int i = 0; i < 17; ++i) ASSERT_EQ(write(), device_outcome::ok) << i;
+  lent->leave(client, now());
+}
+
 // Nobody asks for its reply any more; its time is up all the same.
 TEST_F(DeviceCalls, EndAtTheirDeadlineWithoutAConnection) {
   attachment client = lent->open("default", 1).value();

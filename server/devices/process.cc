@@ -71,9 +71,11 @@ result<std::unique_ptr<device_process>> device_process::start(const std::string&
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  // Only its socket and the log: all others are closed by exec.
+  // Only its socket and the log. Not all others are closed by exec: some come from whoever has started the server, and
+  // other threads read files.
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   pid_t process = -1;
   const int failure = posix_spawn(&process, path.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);

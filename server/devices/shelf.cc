@@ -95,6 +95,7 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
       }
       if (wire::changes_device(asked.op) && asked.call <= which.changed_by) {
         const bool is_same = asked.call == which.changed_by;
+        if (is_same && which.reply.empty()) return put(encoded_reply(device_outcome::lost, ""), into);
         return put(is_same ? which.reply : encoded_reply(device_outcome::repeated, ""), into);
       }
       if (!which.process && asked.op == device_op::destruct) {
@@ -148,8 +149,11 @@ bool device_shelf::advance(devices::iterator which, std::uint64_t now_ns, std::v
   return true;
 }
 
+// The room of the last reply goes back, too, so the reply is forgotten. Whoever could ask for it has asked for
+// something else since.
 void device_shelf::lose(device& which) {
   which.process.reset();
+  std::vector<std::byte>().swap(which.reply);
   host_->dismiss();
   owed_blocks_ += std::exchange(which.room_blocks, 0);
 }

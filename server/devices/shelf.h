@@ -60,7 +60,7 @@ class device_shelf final : public session_burden {
     wire::device_op op = wire::device_op::list;
     // The last one that was to change it.
     std::uint64_t changed_by = 0;
-    std::vector<std::byte> reply{};
+    std::vector<std::byte> reply{};  // empty: a later call has lost the device
   };
   using devices = std::map<std::uint64_t, device>;
 

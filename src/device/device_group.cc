@@ -23,6 +23,8 @@ constexpr std::uint64_t longest_unlooked_ns = 5'000'000'000;
 constexpr auto keeper_pause = std::chrono::seconds(1);
 // A server looks after its calls that often; a call that it ends late is not given up before.
 constexpr std::uint64_t slack_ns = 3'000'000'000;
+// The longest that any server permits.
+constexpr std::uint64_t longest_call_ns = 60'000'000'000;
 // Each copy has a session to itself.
 constexpr std::uint64_t device_number = 1;
 
@@ -190,6 +192,10 @@ device_link::patience device_group::little() const {
   return {.reach_ns = mending_reach_ns, .answer_ns = deadline_ns_ + slack_ns, .again = false};
 }
 
+device_link::patience device_group::for_copying() {
+  return {.reach_ns = mending_reach_ns, .answer_ns = longest_call_ns + slack_ns, .again = false};
+}
+
 void device_group::drop(std::size_t which) {
   copies_.erase(copies_.begin() + static_cast<std::ptrdiff_t>(which));
   mend_at_ns_ = 0;
@@ -286,15 +292,13 @@ void device_group::mend() {
   mend_at_ns_ = now() + std::max(mending_pause_ns, 4 * (now() - began_ns));
 }
 
+// As long as the servers permit: a device that took longer than a call may would be ended, and it may be the last one.
 bool device_group::copy_contents(device_link& from, device_link& into) {
   std::uint64_t position = 0;
   for (;;) {
-    const wire::device_request save{.op = device_op::save,
-                                    .device = device_number,
-                                    .call = ++calls_,
-                                    .object = position,
-                                    .deadline_ms = deadline_ms()};
-    const told part = tell(from, save, little());
+    const wire::device_request save{
+        .op = device_op::save, .device = device_number, .call = ++calls_, .object = position, .deadline_ms = 0};
+    const told part = tell(from, save, for_copying());
     if (part.how != told::fate::answered || part.outcome != device_outcome::ok) return false;
     if (part.bytes.size() < sizeof(std::uint64_t)) return false;
     const auto all = wire::load<std::uint64_t>(part.bytes.data());
@@ -305,9 +309,9 @@ bool device_group::copy_contents(device_link& from, device_link& into) {
                                     .code = position >= all ? 1u : 0u,
                                     .device = device_number,
                                     .call = ++calls_,
-                                    .deadline_ms = deadline_ms(),
+                                    .deadline_ms = 0,
                                     .bytes = bytes};
-    const told loaded = tell(into, load, little());
+    const told loaded = tell(into, load, for_copying());
     if (loaded.how != told::fate::answered || loaded.outcome != device_outcome::ok) return false;
     if (position >= all) return true;
   }

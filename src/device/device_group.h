@@ -70,9 +70,10 @@ class device_group {
   [[nodiscard]] told tell(device_link& link, const wire::device_request& asked, const device_link::patience& how) const;
   [[nodiscard]] std::vector<std::byte> ask_one(const wire::device_request& asked);
   [[nodiscard]] std::vector<std::byte> change_all(const wire::device_request& asked);
-  // Of a call that the device's owner waits for, and of what is done for a new copy.
+  // Of a call that the device's owner waits for, of one that constructs a new copy, and of those that fill it.
   [[nodiscard]] device_link::patience usual() const;
   [[nodiscard]] device_link::patience little() const;
+  [[nodiscard]] static device_link::patience for_copying();
   [[nodiscard]] std::uint32_t deadline_ms() const;
   void drop(std::size_t which);
   // nullptr: it cannot be constructed there, and failures_ says why.

@@ -37,6 +37,11 @@ int append_to(void* context, const void* added, std::size_t size) {
   return 0;
 }
 
+// Assigning {} to a vector keeps its memory.
+void let_go(std::vector<std::byte>& bytes) {
+  std::vector<std::byte>().swap(bytes);
+}
+
 }  // namespace
 
 result<const far_device_functions*> load_plugin(const std::string& file) {
@@ -139,7 +144,7 @@ device_reply plugin_runner::save(const device_request& asked) {
     if (code != FAR_DEVICE_OK) {
       result_.assign(saved_.begin(), saved_.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(
                                                           saved_.size(), wire::most_device_bytes)));
-      saved_ = {};
+      let_go(saved_);
       return ended(code);
     }
   }
@@ -150,7 +155,7 @@ device_reply plugin_runner::save(const device_request& asked) {
   result_.resize(sizeof(std::uint64_t));
   wire::store(static_cast<std::uint64_t>(saved_.size()), result_.data());
   result_.insert(result_.end(), first, first + static_cast<std::ptrdiff_t>(part));
-  if (asked.object + part == saved_.size()) saved_ = {};
+  if (asked.object + part == saved_.size()) let_go(saved_);
   return {device_outcome::ok, result_};
 }
 

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 using reason = device_error::reason;
 using testing_support::device_server;
 
-enum : std::uint32_t { add = 1, value = 2, write_outside = 6, process = 13 };
+enum : std::uint32_t { add = 1, value = 2, write_outside = 6, process = 13, slow_to_save = 14 };
 
 std::span<const std::byte> bytes_of(const std::uint64_t& number) {
   return std::as_bytes(std::span(&number, 1));
@@ -36,7 +36,9 @@ std::uint64_t number_in(const std::vector<std::byte>& bytes) {
 
 std::unique_ptr<device_server> start(std::uint16_t port = 0) {
   return std::make_unique<device_server>(
-      std::vector<std::string>{"--memory", "256M", "--plugin", TROUBLEMAKER, "--plugin", SORTED}, port);
+      std::vector<std::string>{"--memory", "256M", "--plugin", std::string(TROUBLEMAKER) + ":deadline=60s", "--plugin",
+                               SORTED},
+      port);
 }
 
 class Copies : public ::testing::Test {
@@ -166,6 +168,24 @@ TEST_F(Copies, AreLookedAfterDuringCalls) {
     ASSERT_EQ(servers[i]->children(), 1u);
     EXPECT_EQ(made.copies(), 2u);
   }
+}
+
+// The deadline is that of calls. Making a copy may take longer, and must not cost the only one that is left.
+TEST_F(Copies, MayTakeLongerToMakeThanACall) {
+  device made("tcp://" + servers[0]->host() + "," + servers[1]->host() + "?timeout=4s&copies=2", "troublemaker",
+              {.parameters = {}, .deadline = 5s});
+  made.compute(add, bytes_of(7));
+  ASSERT_EQ(made.copies(), 2u);
+  made.compute(slow_to_save, bytes_of(9'000'000));
+  const std::uint16_t port = servers[1]->port();
+  servers[1]->signal(SIGKILL);
+  servers[1] = start(port);
+  for (int i = 0; i < 600 && (i == 0 || made.copies() < 2); ++i) {
+    ASSERT_EQ(number_in(made.compute(add, bytes_of(0))), 7u);
+    std::this_thread::sleep_for(50ms);
+  }
+  EXPECT_EQ(made.copies(), 2u);
+  EXPECT_EQ(number_in(made.ask(value)), 7u);
 }
 
 // One server that does not answer does not matter at the start.

@@ -1,5 +1,7 @@
 // Devices on one server: what they do, and what becomes of those that misbehave.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -234,6 +236,40 @@ TEST_F(Devices, DoNotKeepAServerFromEnding) {
   server.signal(SIGTERM);
   EXPECT_EQ(server.wait(), 0);
   hanging.join();
+}
+
+// Whoever starts the server may have left descriptors open, which a device would keep open, too.
+TEST(DevicesAndDescriptors, HaveTheirSocketAndTheLogOnly) {
+  const int left_open = open("/dev/null", O_RDONLY);
+  ASSERT_GE(left_open, 0);
+  const device_server server({"--memory", "64M", "--plugin", TROUBLEMAKER});
+  close(left_open);
+  device made("tcp://" + server.host(), "troublemaker",
+              {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
+  const std::string folder = "/proc/" + std::to_string(number_in(made.ask(process))) + "/fd";
+  std::vector<std::string> found;
+  for (const auto& one : std::filesystem::directory_iterator(folder)) found.push_back(one.path().filename());
+  std::ranges::sort(found);
+  EXPECT_EQ(found, (std::vector<std::string>{"0", "1", "2"}));
+}
+
+// The system gives the number of a process away when it is collected: the server would kill another's later.
+TEST(DevicesOfServersThatAreToIgnoreChildren, KeepTheirNumbers) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  const device_server server({"--memory", "64M", "--plugin", TROUBLEMAKER});
+  static_cast<void>(std::signal(SIGCHLD, before));
+  device made("tcp://" + server.host(), "troublemaker",
+              {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
+  const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
+  ASSERT_EQ(kill(its_process, SIGKILL), 0);
+  const auto state = [&]() -> std::string {
+    std::ifstream file("/proc/" + std::to_string(its_process) + "/stat");
+    std::string line;
+    if (!std::getline(file, line)) return "gone";
+    return line.substr(line.rfind(')') + 2, 1);
+  };
+  for (int i = 0; i < 3000 && state() != "Z" && state() != "gone"; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(state(), "Z");
 }
 
 // Two tenants: a quota pays for devices as for pages.

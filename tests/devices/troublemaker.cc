@@ -30,6 +30,7 @@ class troublemaker final : public far::plugin::device {
     options = 11,
     pause = 12,  // arguments: microseconds; adds 1 afterwards
     process = 13,
+    slow_to_save = 14,  // arguments: microseconds that save() takes from now on
   };
 
   troublemaker(std::string_view options_of_operator, far::plugin::bytes parameters) : options_(options_of_operator) {
@@ -65,11 +66,15 @@ class troublemaker final : public far::plugin::device {
         usleep(static_cast<useconds_t>(far::plugin::take<std::uint64_t>(arguments)));
         return into.append(++value_);
       case process: return into.append(static_cast<std::uint64_t>(getpid()));
+      case slow_to_save: save_takes_us_ = far::plugin::take<std::uint64_t>(arguments); return;
       default: throw std::invalid_argument("no such operation");
     }
   }
 
-  void save(far::plugin::output& into) override { into.append(value_); }
+  void save(far::plugin::output& into) override {
+    usleep(static_cast<useconds_t>(save_takes_us_));
+    into.append(value_);
+  }
   void load(far::plugin::bytes all) override { value_ = far::plugin::take<std::uint64_t>(all); }
 
  private:
@@ -86,6 +91,7 @@ class troublemaker final : public far::plugin::device {
   const std::string options_;
   volatile int* volatile nowhere_ = nullptr;
   std::uint64_t value_ = 0;
+  std::uint64_t save_takes_us_ = 0;
   std::vector<std::unique_ptr<std::byte[]>> taken_;
 };
 
