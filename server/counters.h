@@ -54,6 +54,7 @@ struct alignas(64) loop_counters {
   counter damaged_requests;                     // of these: with bad_checksum
   counter bytes_read;                           // payload, out of slots
   counter bytes_written;                        // payload, into slots
+  counter bytes_called;                         // payload of calls and of their replies
   counter connections;                          // accepted
   counter sessions_opened;
   counter sessions_joined;

@@ -114,6 +114,7 @@ void write_traffic(text_writer& to, const totals& all) {
             all.damaged_requests);
   to.single("read_bytes_total", "counter", "Bytes that clients have read.", all.bytes_read);
   to.single("written_bytes_total", "counter", "Bytes that clients have written.", all.bytes_written);
+  to.single("called_bytes_total", "counter", "Bytes of calls and of their replies.", all.bytes_called);
   to.single("connections_total", "counter", "Connections that were accepted.", all.connections);
   to.single("connections", "gauge", "Connections that are open.", all.connections_open());
   to.single("sessions_opened_total", "counter", "Sessions that were opened.", all.sessions_opened);
@@ -155,6 +156,7 @@ totals sum(const std::vector<const loop_counters*>& loops) {
     all.damaged_requests += loop->damaged_requests.value();
     all.bytes_read += loop->bytes_read.value();
     all.bytes_written += loop->bytes_written.value();
+    all.bytes_called += loop->bytes_called.value();
     all.connections += loop->connections.value();
     all.sessions_opened += loop->sessions_opened.value();
     all.sessions_joined += loop->sessions_joined.value();

@@ -19,6 +19,7 @@ struct totals {
   std::uint64_t damaged_requests = 0;
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
+  std::uint64_t bytes_called = 0;
   std::uint64_t connections = 0;
   std::uint64_t sessions_opened = 0;
   std::uint64_t sessions_joined = 0;

@@ -196,7 +196,7 @@ bool protocol::is_delayed(std::uint64_t now_ns) {
 }
 
 std::uint64_t protocol::moved_bytes() const {
-  return counters_.bytes_read.value() + counters_.bytes_written.value();
+  return counters_.bytes_read.value() + counters_.bytes_written.value() + counters_.bytes_called.value();
 }
 
 // False: the message stays where it is, and is handled again later.

@@ -235,7 +235,9 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
     got = {status::call_failed, 0, 0};
   }
   parked_.reset();
-  reply(head, got.result, got.result == status::ok ? got.result_bytes : 0);
+  const std::size_t reply_bytes = got.result == status::ok ? got.result_bytes : 0;
+  counters_.bytes_called.add(payload.size() + reply_bytes);
+  reply(head, got.result, reply_bytes);
   return outcome::handled;
 }
 
@@ -247,6 +249,7 @@ request_handler::outcome request_handler::on_device_call(const header& head, std
     turn_.retry_at_ns = got.retry_at_ns;
     return outcome::later;
   }
+  counters_.bytes_called.add(arguments.size() + got.reply_bytes);
   reply(head, got.result, got.reply_bytes);
   return outcome::handled;
 }

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "base/units.h"
 #include "server/crowd.h"
@@ -18,9 +20,27 @@ namespace {
 using wire::opcode;
 using wire::status;
 
+// A call, whose reply has 8 bytes.
+bytes checksum_call() {
+  bytes payload(wire::call_header_bytes);
+  EXPECT_TRUE(wire::encode_call("checksum", std::span(payload).first<wire::call_header_bytes>()));
+  const bytes ranges = scripted_client::read_payload(std::vector<wire::range>(32, {0, 0, 8}));
+  payload.insert(payload.end(), ranges.begin(), ranges.end());
+  return payload;
+}
+
 // One second of two tenants, of which the first has a limit and asks as much as it can.
 TEST(Limits, ATenantGetsItsRateAndOthersGetAll) {
-  for (const tenant_limits& limits : {tenant_limits{.requests = 1000}, tenant_limits{.bytes = 8 * mib}}) {
+  struct demand {
+    tenant_limits limits;
+    opcode op;
+    bytes payload;
+  };
+  const bytes read = scripted_client::read_payload({{0, 0, 8192}});
+  const bytes call = checksum_call();
+  for (const auto& [limits, op, payload] :
+       {demand{{.requests = 1000}, opcode::read, read}, demand{{.bytes = 8 * mib}, opcode::read, read},
+        demand{{.bytes = 1000 * (call.size() + 8)}, opcode::call, call}}) {
     test_server server(8);
     server.lent->expire(server.now_ns);
     server.lent->set_limits({{"alice", limits}});
@@ -36,14 +56,13 @@ TEST(Limits, ATenantGetsItsRateAndOthersGetAll) {
       ASSERT_EQ(client->ask_blocks(opcode::allocate, 0, 1), status::ok);
       server.now_ns += second_ns;
     }
-    const bytes read = scripted_client::read_payload({{0, 0, 8192}});
     for (unsigned step = 0; step < 1000; ++step) {
       server.now_ns += second_ns / 1000;
       for (scripted_client* client : {&alice, &also_alice, &bob}) {
         const bool is_bob = client == &bob;
         // At most so many wait, as the server has told clients.
         for (unsigned i = 0; i < 3 && (is_bob || sent - answered < 64); ++i) {
-          client->send({.op = opcode::read}, read);
+          client->send({.op = op}, payload);
           sent += is_bob ? 0 : 1;
         }
         client->turn();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "platform/clock.h"
 #include "server/event_log.h"
 
 namespace far::server {
@@ -61,7 +62,7 @@ device_shelf::addition device_shelf::add(std::uint64_t number, const loaded_plug
       device_process::start(host_->program(), {plugin.chosen.file, plugin.chosen.options, room_bytes}, host_->dead());
   if (!process) {
     host_->dismiss();
-    log_event(process.error().message, log_level::warning);
+    log_limited(process.error().message, platform::monotonic_clock().now_ns());
     return addition::no_process;
   }
   all_[number] = {.process = std::move(process).value(),
