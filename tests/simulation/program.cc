@@ -397,12 +397,13 @@ void program::be_child() {
   _exit(0);
 }
 
-// Every other page before its parent ends, the others afterwards. There is room for all of them: nothing can leave.
+// Every other page before its parent ends, the others afterwards. There is room for all of them, and for what eviction
+// keeps free: nothing leaves.
 void program::be_reader(engine::read_ahead_state& streams) {
   begin_child_();
   {
     const scheduler::engine_call call(threads_);
-    engine_.eviction().resize(chosen_.heap_pages);
+    engine_.eviction().resize(2 * chosen_.heap_pages);
   }
   for (const std::unique_ptr<allocation>& owned : allocations_) {
     for (page_id page = owned->range.first; page < owned->range.end(); page += 2) access(streams, page, 0, false);

@@ -103,6 +103,8 @@ scenario draw(random_source& random, const run_options& chosen) {
   const bool forks = chosen.tier == run_options::far_tier::memory || chosen.tier == run_options::far_tier::network;
   if (!forks) drawn.program.most_forks = 0;
   if (chosen.tier == run_options::far_tier::network) draw_network(random, drawn);
+  // Nobody tends connections while a fork waits for the engine to rest, and a server seems to be late.
+  if (drawn.servers.is_untroubled) drawn.program.most_forks = 0;
   if (chosen.tier == run_options::far_tier::replicated && random.chance(250)) drawn.servers.copies = 1;
   const bool has_copies =
       chosen.tier == run_options::far_tier::replicated || chosen.tier == run_options::far_tier::network;
