@@ -100,32 +100,33 @@ class Names(support.ProgramsBesideFailures):
         support.wait_until(lambda: text in self.texts()[1], f"the program said {text!r}: {self.texts()[1]}",
                            process=process)
 
-    def test_a_server_that_moves_is_found_again(self):
-        server = self.server()
+    def wait_until_far(self, process, server):
+        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 16 * support.MIB,
+                           f"{server.where()} held 16 MiB", process=process)
+
+    def begin_and_move(self, server, to):
+        """A program whose server's name leads to another address, and to what is there, once the server holds bytes."""
         before = self.relay(PLACES[0], 0, server)
         self.name_places({"far.test": PLACES[0]})
         process = self.begin_verifier(f"tcp://far.test:{before.port}?timeout=1s")
-        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 16 * support.MIB,
-                           "the server held 16 MiB", process=process)
+        self.wait_until_far(process, server)
         before.close()
         self.name_places({"far.test": PLACES[1]})
-        self.relay(PLACES[1], before.port, server)
+        self.relay(PLACES[1], before.port, to)
+        return process, before.port
+
+    def test_a_server_that_moves_is_found_again(self):
+        server = self.server()
+        process, _ = self.begin_and_move(server, server)
         self.wait_until_said(process, "has been found at another address of its name")
         self.wait_until_said(process, "answers again")
         self.finish_verifier(process)
 
     def test_another_server_of_the_name_does_not_end_the_program(self):
         server, stranger = self.server(), self.server()
-        before = self.relay(PLACES[0], 0, server)
-        self.name_places({"far.test": PLACES[0]})
-        process = self.begin_verifier(f"tcp://far.test:{before.port}?timeout=1s")
-        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 16 * support.MIB,
-                           "the server held 16 MiB", process=process)
-        before.close()
-        self.name_places({"far.test": PLACES[1]})
-        self.relay(PLACES[1], before.port, stranger)
+        process, port = self.begin_and_move(server, stranger)
         self.wait_until_said(process, "another server, without the bytes of this program, answers")
-        self.relay(PLACES[0], before.port, server)
+        self.relay(PLACES[0], port, server)
         self.wait_until_said(process, "answers again")
         self.finish_verifier(process)
 
@@ -138,8 +139,7 @@ class Names(support.ProgramsBesideFailures):
         process = self.begin(forker, f"tcp://far.test:{added.port}")
         self.finish(process, native.out)
         process = self.begin_verifier(f"tcp://far.test:{server.port}?timeout=1s")
-        support.wait_until(lambda: support.resident_bytes(server.process.pid) >= 16 * support.MIB,
-                           "the server held 16 MiB", process=process)
+        self.wait_until_far(process, server)
         self.name_places({"far.test": "127.0.0.1", "more.test": "127.0.0.1"})
         for name, code in (("more.test", 0), ("missing.test", 1)):
             done = support.run([support.FARHEAP, "add-server", str(process.pid), f"{name}:{added.port}"])
@@ -154,8 +154,7 @@ class Names(support.ProgramsBesideFailures):
         process = self.begin_verifier(far)
         self.wait_until_said(process, "Going on without it")
         self.name_places({"first.test": "127.0.0.1", "second.test": "127.0.0.1"})
-        support.wait_until(lambda: support.resident_bytes(late.process.pid) >= 16 * support.MIB,
-                           "the late server held 16 MiB", process=process)
+        self.wait_until_far(process, late)
         self.finish_verifier(process)
 
 

@@ -6,6 +6,7 @@
 // than these two.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,7 @@ class name_lookup {
   const tcp_endpoint server_;
   const std::string dns_servers_;
   std::unique_ptr<answer> answer_;  // its address is known to the channel
+  std::chrono::steady_clock::time_point until_;
   ares_channeldata* channel_ = nullptr;
 };
 
