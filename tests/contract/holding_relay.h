@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "tests/support/loopback.h"
 
 namespace far::testing_support {
 
@@ -74,14 +75,6 @@ class holding_relay {
     bool holds = false;
     std::vector<char> held{};
   };
-
-  static sockaddr_in loopback(std::uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-  }
 
   void relay() {
     while (!stopping_.load()) {

@@ -18,19 +18,12 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "tests/support/loopback.h"
 
 namespace far::testing_support {
 namespace {
 
 constexpr int patience_ms = 10'000;
-
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
 
 // A port that was free a moment ago.
 std::uint16_t find_port() {
