@@ -175,6 +175,11 @@ bool redis_backend::is_at(std::string_view server) const {
   return server == node.text() || server == std::string(node.name.data()) + ":" + std::to_string(node.port);
 }
 
+// No other part goes to that node later. A part that is removed by its own name may be on any.
+void redis_backend::note_removal(std::string_view server) {
+  if (is_at(server)) directory_->shun(session_.target());
+}
+
 // A server that is away may have moved. The nodes of a cluster are followed by what it says of their addresses.
 std::uint64_t redis_backend::tend_more() {
   return lookup_->tend(connections_[0]->away_since_ns(), time().now_ns());

@@ -63,6 +63,7 @@ class redis_backend final : public store_backend {
   [[nodiscard]] std::uint64_t lease_ns() const override { return chosen_.lease_ns; }
   [[nodiscard]] std::uint64_t server_identity() const override { return session_.identity(); }
   [[nodiscard]] bool is_at(std::string_view server) const override;
+  void note_removal(std::string_view server) override;
   void prepare_exit() override;
   void after_fork_in_child() override;
   [[nodiscard]] std::string describe() const override;
