@@ -14,14 +14,21 @@ _OF_INTERPRETER = ("-m", "-c", "-")
 _PROGRAM_STARTS = ("--", *_OF_INTERPRETER)
 
 
+def what_to_do() -> str:
+    """When a program or library of the package is missing."""
+    if not PROGRAMS.exists():
+        return (f"{PROGRAMS.parent} is the source of the package; start Python in another folder, or build the package by `make wheel` "
+                "and install it")
+    return "install the package again with: pip install --force-reinstall farheap"
+
+
 def execute(name: str, arguments: Sequence[str]) -> NoReturn:
     """Becomes one of the programs in the wheel."""
     program = PROGRAMS / name
     try:
         os.execv(program, [name, *arguments])
     except OSError as error:
-        sys.exit(f"farheap: error: {program} cannot be executed: {error.strerror}; "
-                 "install the package again with: pip install --force-reinstall farheap")
+        sys.exit(f"farheap: error: {program} cannot be executed: {error.strerror}; {what_to_do()}")
 
 
 def with_interpreter(arguments: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ import pathlib
 import threading
 from typing import Callable, Optional, Union
 
+from ._commands import what_to_do
 from ._errors import FarheapError
 
 _LIBRARY = pathlib.Path(__file__).resolve().parent / "lib" / "libfarheap-python.so"
@@ -58,8 +59,7 @@ def library() -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
-        raise FarheapError(f"the library of far memory cannot be loaded: {error}; install farheap again, on Linux on "
-                           "x86-64") from error
+        raise FarheapError(f"the library of far memory cannot be loaded: {error}; {what_to_do()}") from error
     loaded.farheap_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     loaded.farheap_resize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     loaded.farheap_statistics.restype = None

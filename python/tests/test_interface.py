@@ -123,7 +123,7 @@ class Commands(unittest.TestCase):
                                "_commands.run_farheap()", PACKAGE.parent], capture_output=True, text=True,
                               env={**os.environ, "LD_PRELOAD": ""})
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stderr, "cannot be executed: No such file or directory; install the package again with: pip ")
+        self.assertRegex(done.stderr, "cannot be executed: No such file or directory; .* start Python in another folder")
 
 
 if __name__ == "__main__":
