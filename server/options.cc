@@ -79,7 +79,8 @@ void declare(CLI::App& parser, texts& into) {
   };
   list("--quota", into.quotas, "TENANT=SIZE", "the most that a tenant may hold; may be repeated");
   list("--limit", into.limits, "TENANT=LIMITS",
-       "what a tenant (*: each other one) may ask for: connections:N,devices:N,requests:N,bandwidth:SIZE, the latter two "
+       "what a tenant (*: each other one) may ask for: connections:N,devices:N,requests:N,bandwidth:SIZE, the latter "
+       "two "
        "a second; "
        "may be repeated");
   list("--plugin", into.plugins, "FILE[:OPTIONS]",

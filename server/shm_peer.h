@@ -28,9 +28,9 @@ namespace far::server {
 // Shared by all connections of the service. It outlives them.
 struct shm_settings {
   store* lent = nullptr;
-  const token_book* tokens = nullptr;          // empty: only the server's own user and root may connect
-  failed_logins* failures = nullptr;           // nullptr: wrong tokens are not limited
-  std::uint64_t patience_ns = 10'000'000'000;  // for a handshake
+  const token_book* tokens = nullptr;              // empty: only the server's own user and root may connect
+  failed_logins* failures = nullptr;               // nullptr: wrong tokens are not limited
+  std::uint64_t patience_ns = 10'000'000'000;      // for a handshake
   std::shared_ptr<device_host> devices = nullptr;  // nullptr: there are no plugins
 };
 

@@ -33,8 +33,8 @@ class shm_request_handler {
   // Handles requests, up to the turn's share. Returns whether there was anything to do. Requires: reason() is none.
   bool work(std::uint64_t now_ns);
 
-  // When there may be something to do although nobody rings: an allocation waits for freed blocks, or for its next step;
-  // a call waits for its device; or requests wait for their tenant's limits. turn::never: nothing waits.
+  // When there may be something to do although nobody rings: an allocation waits for freed blocks, or for its next
+  // step; a call waits for its device; or requests wait for their tenant's limits. turn::never: nothing waits.
   [[nodiscard]] std::uint64_t due_at_ns(std::uint64_t now_ns) const;
   [[nodiscard]] bool is_waiting() const { return is_busy() || delayed_until_ns_ != 0; }
   // Gives it up: the connection leaves its session.

@@ -19,7 +19,8 @@ struct tenant_limits {
   bool operator==(const tenant_limits&) const = default;
 };
 
-// "connections:64,devices:16,requests:20000,bandwidth:200M", in any order, each at most once. Errors show a right example.
+// "connections:64,devices:16,requests:20000,bandwidth:200M", in any order, each at most once. Errors show a right
+// example.
 [[nodiscard]] result<tenant_limits> parse_tenant_limits(const std::string& text);
 
 // How much passes in a second, with bursts of burst_ns: a token bucket, of which only the time is kept until which what

@@ -2,7 +2,6 @@
 #include "server/devices/host.h"
 
 #include <gtest/gtest.h>
-
 #include <signal.h>
 
 #include <array>

@@ -52,7 +52,8 @@ bool shm_link::connect(std::uint64_t until_ns) {
 }
 
 link_answer shm_link::broken() {
-  return link_answer::failed(link_answer::kind::forgotten, peer_ + " has ended the connection, and with it its devices");
+  return link_answer::failed(link_answer::kind::forgotten,
+                             peer_ + " has ended the connection, and with it its devices");
 }
 
 bool shm_link::receive(std::uint64_t cookie, std::uint64_t until_ns, wire::ring_reply* into) {

@@ -361,8 +361,7 @@ TEST(DevicesOnServersWithoutThem, AreRefused) {
   const device_server server({"--memory", "64M", "--shm", place.path() + "/socket"});
   EXPECT_EQ(reason_of([&] { device("tcp://" + server.host(), "sorted"); }), reason::unreachable);
   EXPECT_EQ(reason_of([&] { device("shm:" + place.path() + "/socket", "sorted"); }), reason::unreachable);
-  EXPECT_EQ(reason_of([&] { device("shm:" + place.path() + "/nobody?timeout=100ms", "sorted"); }),
-            reason::unreachable);
+  EXPECT_EQ(reason_of([&] { device("shm:" + place.path() + "/nobody?timeout=100ms", "sorted"); }), reason::unreachable);
   EXPECT_EQ(reason_of([&] { device("shm:" + place.path() + "/socket?copies=2", "sorted"); }), reason::bad_tier);
 }
 

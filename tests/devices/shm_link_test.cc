@@ -36,8 +36,8 @@ TEST(ShmLink, GivesCallsUpAndTakesNoAnswerForAnothers) {
     return link.ask(asked, how);
   };
   const std::string name = "\6sorted";
-  const link_answer made = ask(
-      {.op = device_op::construct, .room_bytes = 16 << 20, .bytes = std::as_bytes(std::span(name))}, generous);
+  const link_answer made =
+      ask({.op = device_op::construct, .room_bytes = 16 << 20, .bytes = std::as_bytes(std::span(name))}, generous);
   ASSERT_EQ(made.how, link_answer::kind::answered) << made.why;
   ASSERT_EQ(wire::decode_device_reply(made.bytes)->outcome, device_outcome::ok);
   server.signal(SIGSTOP);
