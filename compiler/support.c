@@ -38,16 +38,19 @@ SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_h
   view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0, .sequential = true}), site);
 }
 
+static uint64_t distance(int64_t bytes) {
+  return bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes;
+}
+
 /* A range that begins at `position` and goes on by `bytes`, downwards if negative. */
 static void announce(const struct far_hint_view* view, const char* position, int64_t bytes,
                      struct far_hint_options options, struct far_hint_site* site) {
   const char* const low = bytes < 0 ? position + bytes : position;
-  const uint64_t size = bytes < 0 ? (uint64_t)-bytes : (uint64_t)bytes;
-  if ((uintptr_t)low - view->base < view->bytes) view->miss(low, size, far_hint_pack(options), site);
+  if ((uintptr_t)low - view->base < view->bytes) view->miss(low, distance(bytes), far_hint_pack(options), site);
 }
 
 static int64_t nearer(int64_t some, int64_t others) {
-  return (some < 0 ? -some : some) < (others < 0 ? -others : others) ? some : others;
+  return distance(some) < distance(others) ? some : others;
 }
 
 /* The loop is at `position` and will walk `rest_bytes`, of which `chunk_bytes` before the next call; negative ones lead
