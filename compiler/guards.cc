@@ -92,6 +92,7 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   if (llvm::isNoAliasCall(base)) return "just allocated";
   if (llvm::isa<llvm::UnreachableInst>(access.getParent()->getTerminator())) return "where the program ends";
   if (walks(access, pointer)) return "in order";
+  if (access.hasMetadata(told_metadata)) return "its loop reports the gather";
   return nullptr;
 }
 

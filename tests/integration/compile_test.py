@@ -122,11 +122,21 @@ class Code(Directory):
         self.assertEqual({name: self.guards(name) for name in ["find", "triad"]}, {"find": 1, "triad": 0})
         counter = self.ir["count"]
         self.assertLess(counter.index("@__farheap_guard"), counter.index("atomicrmw"))
-        self.assertEqual(counter.count("@__farheap_guard(ptr %5,") + counter.count("@__farheap_guard(ptr %8,"), 1, counter)
-        self.assertGreaterEqual(self.guards("pick"), 1)
+        # One for both counters, in front of the loop, of a frozen address.
+        self.assertEqual(len(re.findall(r"@__farheap_guard\(ptr %\d+, i64 1", counter)), 1, counter)
+        self.assertGreaterEqual(self.guards("pick_scattered"), 1)
+
+    def test_a_gather_that_is_told_has_no_guards_and_no_second_counter(self):
+        self.assertEqual(self.guards("pick"), 0)
+        self.assertIn("@__farheap_gather", self.ir["pick"])
+        # One number that counts, and the sum, in the loop's longest block.
+        block = max(re.split(r"\n(?=\d+:)", self.ir["pick"]), key=lambda text: text.count("load i64"))
+        self.assertEqual(len(re.findall(r" = phi i64", block)), 2, block)
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        self.assertIn(("pick", "its loop reports the gather"), {(line["function"], line["why"]) for line in lines})
 
     def test_a_guard_is_six_instructions(self):
-        for name in ["find", "pick"]:
+        for name in ["find", "pick_scattered"]:
             with self.subTest(name):
                 self.assertRegex(self.assembly[name], GUARD)
 
