@@ -24,7 +24,7 @@ INCLUDE = support.SOURCE / "include"
 # Half of what mixed.cc has at this size.
 MIXED_ELEMENTS = 1_000_000
 BUDGET = 16 * support.MIB
-SEEDS = range(100, 400) if support.SOAK else range(3)
+SEEDS = range(100, 300) if support.SOAK else range(3)
 HAS_AVX2 = " avx2 " in pathlib.Path("/proc/cpuinfo").read_text()
 # Package libclang-rt-19-dev.
 HAS_SANITIZERS = any(pathlib.Path("/usr/lib/llvm-19/lib/clang/19/lib").glob("*/libclang_rt.asan*.a"))
