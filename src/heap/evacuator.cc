@@ -167,11 +167,11 @@ void evacuator::call_off(hazard_log& mine, const candidate& one) {
 
 // For the copy: resident, and held. Returns 0 when there are no addresses.
 std::uintptr_t evacuator::take_place(hazard_log& mine, std::size_t bytes, const candidate& one) {
-  const unsigned tag = heap_.pages.tag_of(heap_.pages.page_of(one.object));
   while (true) {
     std::uintptr_t copy = 0;
     try {
-      copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold, tag);
+      const detail::open_scope until_placed;  // a tag that is given back meanwhile does not give its number on
+      copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold, heap_.tag_for_copy(one.object));
     } catch (const std::bad_alloc&) {
       return 0;
     }
