@@ -34,7 +34,7 @@ struct segment {
   bool listed = false;
   // Of a slab of plain memory, under the lock of its kind: the tag of the kind.
   std::atomic<std::uint8_t> slab_tag{0};
-  std::uint32_t live_units_left = 0;  // the evacuator's: how many it had to leave when it was here last
+  std::atomic<std::uint32_t> live_units_left{0};  // how many the evacuator had to leave when it was here last
 };
 
 class segments {
