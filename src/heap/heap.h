@@ -169,7 +169,7 @@ class object_heap {
                                           heap::tag_key tag);
 
   fiber::scheduler& workers_;
-  control::miss_recorder* const recorder_;  // of `farheap trace`; null: nothing is traced
+  far::control::miss_recorder* const recorder_;  // of `farheap trace`; null: nothing is traced
   heap::allocator allocator_;
   heap::object_waits waits_;
   heap::ownership owners_;
