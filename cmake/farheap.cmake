@@ -63,6 +63,8 @@ add_custom_target(sanitized_tests)
 # How the sources of tests are compiled. Under sanitizers half of the compiler's time would go into optimizing them.
 set(FAR_TEST_OPTIMIZATION $<IF:$<BOOL:${FARHEAP_SANITIZED}>,-O0,$<$<CONFIG:RelWithDebInfo>:-O1>>)
 
+find_program(MOLD_PROGRAM mold)
+
 # far_test(NAME SOURCES ... [DEPENDS ...] [ARGS ...] [LABELS ...] [TIMEOUT SECONDS]): one GoogleTest program, one ctest
 # entry. Labels that mean something to scripts/run-tests (CONTRIBUTING.md, "Tests"):
 #   unit, contract, simulation   also run under sanitizers; `unit` when there is no label
@@ -79,7 +81,7 @@ function(far_test name)
     set(ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)  # sanitized, three at once on two busy cores, the longest took 120
+    set(ARG_TIMEOUT 300)  # sanitized, two at once on each busy core, the longest took 120
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -87,6 +89,9 @@ function(far_test name)
   # The tested code is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
   target_compile_options(${name} PRIVATE ${FAR_TEST_OPTIMIZATION})
   far_precompile(${name} GTEST)
+  if(MOLD_PROGRAM)
+    target_link_options(${name} PRIVATE -fuse-ld=mold)
+  endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   if("exclusive" IN_LIST ARG_LABELS)
@@ -94,6 +99,13 @@ function(far_test name)
   endif()
   if("${ARG_LABELS}" MATCHES "(^|;)(unit|contract|simulation)($|;)" AND NOT "unsanitized" IN_LIST ARG_LABELS)
     add_dependencies(sanitized_tests ${name})
+  endif()
+endfunction()
+
+# far_long_tests(NAME ...): these begin among the first, so that none is left over at the end.
+function(far_long_tests)
+  if(FAR_TESTS)
+    set_tests_properties(${ARGN} PROPERTIES COST 300)
   endif()
 endfunction()
 

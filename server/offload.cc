@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/prefetch.h"
 #include "server/extents.h"
 #include "wire/bytes.h"
 #include "wire/reduction.h"
@@ -53,9 +54,12 @@ class reduce_ranges final : public offload {
     if (!asked) return {wire::status::call_failed, 0, 0};
     const page_reduction how{asked->how, &asked->hash};
     std::byte* to = result.data();
-    for (const wire::range& range : asked->ranges.all()) {
+    const std::span<const wire::range> ranges = asked->ranges.all();
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      const wire::range& range = ranges[i];
       const std::byte* const slot = data.address_of(range.slot);
       if (slot == nullptr) return {wire::status::not_allocated, 0, 0};
+      if (i + 1 < ranges.size()) prefetch_page(data.address_of(ranges[i + 1].slot));
       answer(how, slot, {slot + range.offset_bytes, range.length_bytes}, to);
       to += answer_bytes(how.how);
     }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "answers_of_a_core.h"
 #include "application_programs.h"
 #include "background_server.h"
 #include "base/units.h"
@@ -115,6 +116,7 @@ result<outcome> run_offload(const settings& chosen) {
   const std::array tiers = {far_tier{"memory, 5 us and 25 Gb/s", network_uri},
                             far_tier{"farheapd on loopback", "tcp://" + line.substr(line.find_last_of(' ') + 1)}};
   for (unsigned run = 1; run <= runs; ++run) {
+    if (std::string("summaries by a core").find(chosen.only) != std::string::npos) measure_answers_of_a_core(figures);
     for (const far_tier& tier : tiers) {
       for (const way& one : ways) {
         if (stop_requested()) return error{"stopped by a signal", EINTR};
@@ -136,10 +138,15 @@ result<outcome> run_offload(const settings& chosen) {
       }
     }
   }
+  aim_answers_of_a_core(figures);
   figures.note("times are those of 4 KiB of numbers; a quarter of them fits in local memory");
-  return outcome{
-      std::move(figures),
-      {{{"elapsed_ns", "ns a page", 1, 0}, {"fetched", "pages fetched", 1, 3}, {"waits", "waits", 1, 3}}, {}, {}}};
+  return outcome{std::move(figures),
+                 {{{"elapsed_ns", "ns a page", 1, 0},
+                   {"fetched", "pages fetched", 1, 3},
+                   {"waits", "waits", 1, 3},
+                   {"bytes_per_s", "GB/s", 1e9, 1}},
+                  {},
+                  {}}};
 }
 
 }  // namespace far::bench

@@ -16,42 +16,8 @@
 #include <vector>
 
 #include "far/dataframe.h"
-
-#ifndef ARROW_C_DATA_INTERFACE
-#define ARROW_C_DATA_INTERFACE
-#define ARROW_FLAG_DICTIONARY_ORDERED 1
-#define ARROW_FLAG_NULLABLE 2
-#define ARROW_FLAG_MAP_KEYS_SORTED 4
-
-extern "C" {
-
-struct ArrowSchema {
-  const char* format;
-  const char* name;
-  const char* metadata;
-  int64_t flags;
-  int64_t n_children;
-  struct ArrowSchema** children;
-  struct ArrowSchema* dictionary;
-  void (*release)(struct ArrowSchema*);
-  void* private_data;
-};
-
-struct ArrowArray {
-  int64_t length;
-  int64_t null_count;
-  int64_t offset;
-  int64_t n_buffers;
-  int64_t n_children;
-  const void** buffers;
-  struct ArrowArray** children;
-  struct ArrowArray* dictionary;
-  void (*release)(struct ArrowArray*);
-  void* private_data;
-};
-
-}  // extern "C"
-#endif
+#include "far/detail/arrow_reader.h"
+#include "far/detail/arrow_structs.h"
 
 namespace far {
 
@@ -193,91 +159,6 @@ inline ArrowSchema column_schema(const std::string& name, column_type type) {
   return to_schema(std::move(owner));
 }
 
-// An array that was imported, beside its schema.
-struct arrow_view {
-  const ArrowSchema& schema;
-  const ArrowArray& array;
-
-  [[nodiscard]] std::string_view format() const { return schema.format; }
-  [[nodiscard]] bool is_null(std::size_t row) const {
-    return array.null_count != 0 && array.buffers[0] != nullptr && !bit(0, row);
-  }
-  [[nodiscard]] bool bit(std::size_t buffer, std::size_t row) const {
-    const std::size_t at = row + static_cast<std::size_t>(array.offset);
-    return (static_cast<const std::uint8_t*>(array.buffers[buffer])[at / 8] >> at % 8 & 1) != 0;
-  }
-  template <typename T>
-  [[nodiscard]] T number(std::size_t row) const {
-    return static_cast<const T*>(array.buffers[1])[row + static_cast<std::size_t>(array.offset)];
-  }
-  template <typename Offset>
-  [[nodiscard]] std::string text(std::size_t row) const {
-    const Offset* const offsets = static_cast<const Offset*>(array.buffers[1]) + array.offset + row;
-    return {static_cast<const char*>(array.buffers[2]) + offsets[0], static_cast<std::size_t>(offsets[1] - offsets[0])};
-  }
-  [[nodiscard]] std::int64_t integer(std::size_t row) const {
-    switch (schema.format[0]) {
-      case 'c': return number<std::int8_t>(row);
-      case 'C': return number<std::uint8_t>(row);
-      case 's': return number<std::int16_t>(row);
-      case 'S': return number<std::uint16_t>(row);
-      case 'i': return number<std::int32_t>(row);
-      case 'I': return number<std::uint32_t>(row);
-      default: return number<std::int64_t>(row);
-    }
-  }
-  [[nodiscard]] bool is_integer() const {
-    return format().size() == 1 && std::string_view("cCsSiIl").find(format()[0]) != std::string_view::npos;
-  }
-};
-
-// A name may be left out.
-inline std::string name_from_arrow(const ArrowSchema& schema) {
-  return schema.name == nullptr ? std::string() : std::string(schema.name);
-}
-
-inline column_type type_from_arrow(const ArrowSchema& schema) {
-  const std::string_view format = schema.format;
-  const auto is_text = [](std::string_view of) { return of == "u" || of == "U"; };
-  if (schema.dictionary != nullptr) {
-    if (is_text(schema.dictionary->format)) return column_type::text;
-  } else if (format.size() == 1 && std::string_view("cCsSiIl").find(format[0]) != std::string_view::npos) {
-    return column_type::int64;
-  } else if (format == "g" || format == "f") {
-    return column_type::float64;
-  } else if (format == "b") {
-    return column_type::boolean;
-  } else if (format.starts_with("tss:")) {
-    return column_type::time;
-  } else if (is_text(format)) {
-    return column_type::text;
-  }
-  throw std::invalid_argument("the Arrow column '" + name_from_arrow(schema) + "' has the format '" + schema.format +
-                              "', which a data frame does not have");
-}
-
-inline cell cell_from_arrow(const arrow_view& from, column_type type, std::size_t row) {
-  if (from.is_null(row)) return null;
-  switch (type) {
-    case column_type::int64: return from.integer(row);
-    case column_type::float64:
-      return from.format() == "f" ? static_cast<double>(from.number<float>(row)) : from.number<double>(row);
-    case column_type::boolean: return from.bit(1, row);
-    case column_type::time: return timestamp{from.number<std::int64_t>(row)};
-    case column_type::text: break;
-  }
-  if (from.schema.dictionary != nullptr) {
-    if (!from.is_integer()) throw std::invalid_argument("an Arrow dictionary has indices that are no integers");
-    const std::int64_t index = from.integer(row);
-    if (index < 0 || index >= from.array.dictionary->length) {
-      throw std::invalid_argument("an index of an Arrow dictionary is out of range");
-    }
-    const arrow_view texts{*from.schema.dictionary, *from.array.dictionary};
-    return cell_from_arrow(texts, column_type::text, static_cast<std::size_t>(index));
-  }
-  return from.format() == "u" ? from.text<std::int32_t>(row) : from.text<std::int64_t>(row);
-}
-
 }  // namespace detail
 
 // Copies rows to local memory, as an array of structs ("+s") with a child for each column: "l", "g", "b", "tss:", and
@@ -315,38 +196,59 @@ inline void export_to_arrow(const dataframe& from, std::size_t first, std::size_
 }
 
 // Appends the rows of an array of structs to a frame, which gets the columns first if it has none; otherwise they have
-// the same names and types in the same order. Integers up to int64, floating point, booleans, times in seconds, and
-// texts, plain or in a dictionary. Takes over neither struct. Throws std::invalid_argument when a column has another
-// type, or the name of another, and std::range_error for an int64 that stands for null; rows before it are then there.
+// the same names and types in the same order. Become int64: integers of 8 to 64 bits; float64: floating point of 16 to
+// 64 bits; boolean: booleans; time: timestamps of all units, taken as UTC, and dates; text: texts of all layouts, plain
+// or in a dictionary. Takes over neither struct. Throws std::invalid_argument, which names column and type, when a
+// column has another type or the name of another, or a dictionary has no text of an index; and std::range_error when a
+// value fits into no cell: a uint64 from 2^63 on, an int64 that stands for null, a time with a fraction of a second.
+// Rows before such a value are then there.
 inline void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array, dataframe& to) {
   if (std::string_view(schema.format) != "+s" || schema.n_children != array.n_children) {
     throw std::invalid_argument("an Arrow table is an array of structs, with a child for each column");
   }
   const auto columns = static_cast<std::size_t>(schema.n_children);
-  std::vector<column_type> types;
-  for (std::size_t i = 0; i < columns; ++i) types.push_back(detail::type_from_arrow(*schema.children[i]));
+  std::vector<detail::arrow_reader> readers;
+  for (std::size_t i = 0; i < columns; ++i) readers.emplace_back(*schema.children[i], *array.children[i]);
   if (to.names().empty()) {
     // Throws at a name that is there twice, before the frame has any of the columns.
     dataframe same(to.home());
-    for (std::size_t i = 0; i < columns; ++i) same.add(detail::name_from_arrow(*schema.children[i]), types[i]);
-    for (std::size_t i = 0; i < columns; ++i) to.add(detail::name_from_arrow(*schema.children[i]), types[i]);
+    for (const detail::arrow_reader& one : readers) same.add(one.name(), one.type());
+    for (const detail::arrow_reader& one : readers) to.add(one.name(), one.type());
   }
   const std::vector<std::string> names = to.names();
   bool is_same = names.size() == columns;
   for (std::size_t i = 0; is_same && i < columns; ++i) {
-    is_same = names[i] == detail::name_from_arrow(*schema.children[i]) && to.column_at(i).type() == types[i];
+    is_same = names[i] == readers[i].name() && to.column_at(i).type() == readers[i].type();
   }
   if (!is_same) throw std::invalid_argument("the Arrow table has other columns than the data frame");
-  const detail::arrow_view structs{schema, array};
+  const detail::arrow_view structs{array};
   std::vector<cell> row(columns);
   for (std::size_t at = 0; at < static_cast<std::size_t>(array.length); ++at) {
     const bool is_null = structs.is_null(at);
     for (std::size_t i = 0; i < columns; ++i) {
-      const detail::arrow_view values{*schema.children[i], *array.children[i]};
-      const std::size_t place = at + static_cast<std::size_t>(array.offset);
-      row[i] = is_null ? cell(null) : detail::cell_from_arrow(values, types[i], place);
+      row[i] = is_null ? cell(null) : readers[i].read(at + static_cast<std::size_t>(array.offset));
     }
     to.append(row);
+  }
+}
+
+// Likewise all batches of a stream, one at a time, so that a file larger than local memory comes in. Releases the
+// batches, and not the stream. Throws std::runtime_error with the message of a stream that fails; batches before that
+// are then there.
+inline void import_from_arrow(ArrowArrayStream& from, dataframe& to) {
+  const auto require = [&from](int code) {
+    if (code == 0) return;
+    const char* const said = from.get_last_error(&from);
+    throw std::runtime_error("the Arrow stream has ended with an error: " +
+                             (said == nullptr ? std::generic_category().message(code) : std::string(said)));
+  };
+  detail::arrow_owned<ArrowSchema> schema;
+  require(from.get_schema(&from, &schema.value));
+  while (true) {
+    detail::arrow_owned<ArrowArray> batch;
+    require(from.get_next(&from, &batch.value));
+    if (batch.value.release == nullptr) return;
+    import_from_arrow(schema.value, batch.value, to);
   }
 }
 

@@ -1,11 +1,14 @@
 // Comma-separated values (RFC 4180) as a far::dataframe (docs/dataframe.md).
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <istream>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -122,6 +125,36 @@ template <typename T>
   return code == std::errc() && end == text.data() + text.size();
 }
 
+// Whether a number that is beyond double is too near to 0 for it, rather than too far from it. Requires: it is spelled
+// as std::from_chars reads it, and is not 0.
+[[nodiscard]] inline bool is_too_small(std::string_view text) {
+  const std::size_t e = std::min(text.find_first_of("eE"), text.size());
+  const std::string_view digits = text.substr(0, e);
+  const std::size_t point = std::min(digits.find('.'), digits.size());
+  const std::size_t first = digits.find_first_of("123456789");
+  // The place of the first digit: 0 of units.
+  const auto place = static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first) - (first < point ? 1 : 0);
+  std::string_view exponent = text.substr(std::min(e + 1, text.size()));
+  if (exponent.starts_with('+')) exponent.remove_prefix(1);
+  std::int64_t power = 0;
+  if (std::from_chars(exponent.data(), exponent.data() + exponent.size(), power).ec == std::errc::result_out_of_range ||
+      std::abs(power) > std::numeric_limits<std::int64_t>::max() / 2) {
+    return exponent.starts_with('-');
+  }
+  return place + power < 0;
+}
+
+// What is nearer to 0 than any double is 0, as in pandas. Nothing is read as infinite that does not say so.
+[[nodiscard]] inline bool parse_real(std::string_view text, double& to) {
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), to);
+  if (end != text.data() + text.size()) return false;
+  if (code == std::errc::result_out_of_range && is_too_small(text)) {
+    to = text.starts_with('-') ? -0.0 : 0.0;
+    return true;
+  }
+  return code == std::errc();
+}
+
 // 2016-03-14 17:24:55, also with a T in the middle.
 [[nodiscard]] inline bool parse_time(std::string_view text, timestamp& to) {
   if (text.size() != 19 || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') ||
@@ -146,7 +179,7 @@ template <typename T>
   if (from.text.empty() && !from.is_quoted) return true;
   switch (type) {
     case column_type::int64: return parse_number(from.text, to.emplace<std::int64_t>());
-    case column_type::float64: return parse_number(from.text, to.emplace<double>());
+    case column_type::float64: return parse_real(from.text, to.emplace<double>());
     case column_type::time: return parse_time(from.text, to.emplace<timestamp>());
     case column_type::boolean: {
       const bool is_true = from.text == "true" || from.text == "1";

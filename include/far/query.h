@@ -154,10 +154,9 @@ template <far_numbers Numbers>
   // So few that a page has room for its part in an answer, mostly.
   const std::uint64_t few = std::max<std::uint64_t>(all.size() * sizeof(T) / page_bytes_of_chunks, 64);
   while (in.count > few && key_of(in.within.lowest) != key_of(in.within.highest)) narrow(all, first, in);
-  if (last >= in.below + in.count) {
+  if (first != last && last >= in.below + in.count) {
     // They lie in different buckets; the second is the least of what follows.
-    const T one = find_ranks(all, found, first, first).first;
-    return {one, first == last ? one : find_ranks(all, found, last, last).first};
+    return {find_ranks(all, found, first, first).first, find_ranks(all, found, last, last).first};
   }
   const auto zero_is_positive = [](T number) { return number_with_key<T>(key_of(number)); };
   if (key_of(in.within.lowest) == key_of(in.within.highest)) {
@@ -165,8 +164,11 @@ template <far_numbers Numbers>
   }
   std::vector<T> listed;
   list_numbers(all, reduction_kind::values, in.within, [&](T number) { listed.push_back(zero_is_positive(number)); });
+  // Writers that should not be there change the result, and make fewer numbers of those that were counted.
+  if (listed.empty()) return {zero_is_positive(in.within.lowest), zero_is_positive(in.within.lowest)};
   const auto at = [&](std::uint64_t rank) {
-    const auto place = listed.begin() + static_cast<std::ptrdiff_t>(rank - in.below);
+    const std::uint64_t index = std::min<std::uint64_t>(rank - in.below, listed.size() - 1);
+    const auto place = listed.begin() + static_cast<std::ptrdiff_t>(index);
     std::nth_element(listed.begin(), place, listed.end());
     return *place;
   };

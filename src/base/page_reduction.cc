@@ -1,12 +1,10 @@
 #include "base/page_reduction.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstring>
 #include <type_traits>
 
 #include "base/number_types.h"
+#include "base/page_reduction_lanes.h"
 
 namespace far {
 namespace {
@@ -14,34 +12,6 @@ namespace {
 using detail::bits_of;
 using detail::number_of;
 using detail::number_type;
-
-// Compilers make vector instructions of loops over so many independent numbers.
-constexpr std::size_t lanes = 8;
-
-// A sum of 64 bit integers, which may need more. Its halves are added apart: a page has too few numbers for either to
-// overflow.
-struct wide_sum {
-  std::int64_t upper = 0;
-  std::uint64_t lower = 0;
-};
-
-template <typename T>
-using sum_in_lane =
-    std::conditional_t<std::is_floating_point_v<T>, double, std::conditional_t<sizeof(T) == 8, wide_sum, std::int64_t>>;
-
-template <typename T>
-void add_number(T number, bool counts, wide_sum& to) {
-  to.upper += counts ? static_cast<std::int64_t>(number >> 32) : 0;
-  to.lower += counts ? static_cast<std::uint32_t>(number) : 0;
-}
-template <typename T>
-void add_number(T number, bool counts, std::int64_t& to) {
-  to += counts ? static_cast<std::int64_t>(number) : 0;
-}
-template <typename T>
-void add_number(T number, bool counts, double& to) {
-  to += counts ? static_cast<double>(number) : 0.0;
-}
 
 __int128 whole(const wide_sum& sum) {
   return static_cast<__int128>(sum.upper) * (__int128{1} << 32) + static_cast<__int128>(sum.lower);
@@ -59,43 +29,37 @@ __int128 sum_of(const reduced_numbers& from) {
 }
 
 template <typename T>
-reduced_numbers reduce_all(const reduction& how, std::span<const std::byte> bytes) {
-  const T lowest = number_of<T>(how.lowest);
-  const T highest = number_of<T>(how.highest);
+reduced_numbers reduce_all(const reduction& how, std::span<const std::byte> bytes, bool by_avx2) {
   const T* const numbers = reinterpret_cast<const T*>(bytes.data());
   const std::size_t size = bytes.size() / sizeof(T);
-  std::array<std::uint32_t, lanes> count{};
-  std::array<sum_in_lane<T>, lanes> sum{};
-  std::array<T, lanes> least;
-  std::array<T, lanes> greatest;
-  least.fill(highest);
-  greatest.fill(lowest);
-  const auto take = [&](std::size_t lane, T number) {
-    const bool counts = number >= lowest && number <= highest;
-    count[lane] += counts ? 1 : 0;
-    add_number(number, counts, sum[lane]);
-    least[lane] = counts && number < least[lane] ? number : least[lane];
-    greatest[lane] = counts && number > greatest[lane] ? number : greatest[lane];
-  };
-  std::size_t done = 0;
-  for (; done + lanes <= size; done += lanes) {
-    for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, numbers[done + lane]);
+  lanes_of_summary<T> lanes(number_of<T>(how.lowest), number_of<T>(how.highest));
+  const std::size_t blocks = size / summary_lanes;
+#if defined(__x86_64__)
+  if (by_avx2) {
+    lanes.take_blocks_by_avx2(numbers, blocks);
+  } else {
+    lanes.take_blocks(numbers, blocks);
   }
-  for (std::size_t lane = 0; done < size; ++done, ++lane) take(lane, numbers[done]);
+#else
+  static_cast<void>(by_avx2);
+  lanes.take_blocks(numbers, blocks);
+#endif
+  for (std::size_t lane = 0, done = blocks * summary_lanes; done < size; ++done, ++lane)
+    lanes.take(lane, numbers[done]);
 
   reduced_numbers found;
-  for (const std::uint32_t one : count) found.count += one;
+  for (const std::uint32_t one : lanes.count) found.count += one;
   if constexpr (std::is_floating_point_v<T>) {
     double total = 0;
-    for (const double one : sum) total += one;
+    for (const double one : lanes.sum) total += one;
     found.sum = bits_of(total);
   } else {
     __int128 total = 0;
-    for (const auto& one : sum) total += whole(one);
+    for (const auto& one : lanes.sum) total += whole(one);
     store_sum(total, found);
   }
-  found.least = bits_of(*std::min_element(least.begin(), least.end()));
-  found.greatest = bits_of(*std::max_element(greatest.begin(), greatest.end()));
+  found.least = bits_of(*std::min_element(lanes.least.begin(), lanes.least.end()));
+  found.greatest = bits_of(*std::max_element(lanes.greatest.begin(), lanes.greatest.end()));
   return found;
 }
 
@@ -106,7 +70,12 @@ std::size_t number_bytes(number_type type) {
 }
 
 reduced_numbers reduce(const reduction& how, std::span<const std::byte> numbers) {
-  return with_number_type(how.type, [&](auto number) { return reduce_all<decltype(number)>(how, numbers); });
+  static const bool by_avx2 = has_avx2();
+  return with_number_type(how.type, [&](auto number) { return reduce_all<decltype(number)>(how, numbers, by_avx2); });
+}
+
+reduced_numbers reduce_without_vectors(const reduction& how, std::span<const std::byte> numbers) {
+  return with_number_type(how.type, [&](auto number) { return reduce_all<decltype(number)>(how, numbers, false); });
 }
 
 void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to) {

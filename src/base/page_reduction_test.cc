@@ -9,6 +9,8 @@
 #include <random>
 #include <vector>
 
+#include "base/page_reduction_lanes.h"
+
 namespace far {
 namespace {
 
@@ -77,6 +79,47 @@ TYPED_TEST(page_reductions, say_what_the_plainest_loop_says) {
                                  this->all_of(TypeParam(1), std::numeric_limits<TypeParam>::max()),
                                  this->all_of(TypeParam(100), TypeParam(3))}) {
       this->expect_right(how, numbers, this->reduce_vector(how, numbers));
+    }
+  }
+}
+
+// Whatever instructions there are: lengths that fill no block, any alignment, numbers that compare equal but have other
+// bits, and bounds that are no numbers.
+TYPED_TEST(page_reductions, have_the_same_bits_with_vectors_and_without) {
+  std::mt19937_64 random(11);
+  const std::vector<TypeParam> odd = {
+      TypeParam(0),
+      std::numeric_limits<TypeParam>::lowest(),
+      std::numeric_limits<TypeParam>::max(),
+      std::numeric_limits<TypeParam>::has_infinity ? -std::numeric_limits<TypeParam>::infinity() : TypeParam(1),
+      static_cast<TypeParam>(-static_cast<TypeParam>(0)),
+      std::numeric_limits<TypeParam>::quiet_NaN(),
+      TypeParam(100)};
+  const auto draw = [&] {
+    const std::uint64_t bits = random();
+    return bits % 4 == 0 ? odd[bits / 4 % odd.size()]
+                         : number_of<TypeParam>(bits >> bits / 4 % (65 - 8 * sizeof(TypeParam)));
+  };
+  for (unsigned round = 0; round < 2000; ++round) {
+    std::vector<TypeParam> numbers(random() % 600 + 3);
+    for (TypeParam& number : numbers) number = draw();
+    const reduction how = this->all_of(draw(), draw());
+    const std::size_t skipped = random() % 3;
+    const auto bytes = std::as_bytes(std::span(numbers).subspan(skipped));
+    ASSERT_EQ(reduce(how, bytes), reduce_without_vectors(how, bytes)) << "round " << round;
+  }
+}
+
+// More numbers than sums of 32 bits have room for.
+TYPED_TEST(page_reductions, have_no_limit_below_two_thousand_million_numbers) {
+  const std::size_t size = (std::size_t{1} << 20) + 13;
+  for (const TypeParam number : {std::numeric_limits<TypeParam>::lowest(), std::numeric_limits<TypeParam>::max()}) {
+    const std::vector<TypeParam> numbers(size, number);
+    const reduced_numbers found = this->reduce_vector(this->all_of(), numbers);
+    EXPECT_EQ(found, reduce_without_vectors(this->all_of(), std::as_bytes(std::span(numbers))));
+    EXPECT_EQ(found.count, size);
+    if constexpr (std::is_integral_v<TypeParam>) {
+      EXPECT_TRUE(this->sum_of(found) == static_cast<__int128>(number) * static_cast<__int128>(size));
     }
   }
 }

@@ -1,7 +1,9 @@
 // Data frames from text, and to and from Arrow's C data interface. Needs permission for userfaultfd.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -106,6 +108,43 @@ TEST_F(dataframe_io, refuses_text_that_is_wrong_and_says_where) {
                  {.separator = '\xa7'})
                 .rows(),
             1u);
+}
+
+// What no double is near is 0 or refused; what one is near is read as pandas reads it.
+TEST_F(dataframe_io, reads_numbers_at_the_limits_of_floating_point) {
+  const auto km = [&](const std::string& text) {
+    std::istringstream from("km\n" + text + "\n");
+    return std::get<double>(read_csv(*home_, from, {{"km", column_type::float64}})["km"].at(0));
+  };
+  const std::string zeros(400, '0');
+  const std::vector<std::string> too_small = {"1e-400",
+                                              "2e-324",
+                                              "1e-99999999999999999999",
+                                              "0.00001e-320",
+                                              "1" + zeros + "e-900",
+                                              "0." + zeros + "1",
+                                              "0." + zeros + zeros + "1e+300"};
+  for (const std::string& text : too_small) {
+    EXPECT_EQ(km(text), 0) << text;
+    EXPECT_FALSE(std::signbit(km(text))) << text;
+    EXPECT_TRUE(std::signbit(km("-" + text))) << text;
+  }
+  EXPECT_EQ(km("4e-324"), std::numeric_limits<double>::denorm_min());
+  EXPECT_EQ(km("1.7976931348623157e308"), std::numeric_limits<double>::max());
+  EXPECT_EQ(km("0." + zeros + "1e401"), 1);
+  EXPECT_EQ(km("inf"), std::numeric_limits<double>::infinity());
+  const std::vector<std::string> refused = {"1e400",
+                                            "-1e400",
+                                            "1.7976931348623159e308",
+                                            "1e99999999999999999999",
+                                            "1" + zeros,
+                                            "1" + zeros + "e-10",
+                                            "0." + zeros + "1e900",
+                                            "1e-400x",
+                                            "1e400e-900"};
+  for (const std::string& text : refused) {
+    EXPECT_THROW(static_cast<void>(km(text)), csv_error) << text;
+  }
 }
 
 TEST_F(dataframe_io, does_not_take_a_separator_for_the_end_of_the_text) {

@@ -250,6 +250,27 @@ TEST_F(dataframes, join_rows_with_equal_values) {
   EXPECT_THROW(static_cast<void>(left_frame.join(other, "number")), std::invalid_argument);
 }
 
+// All rows have the same value: each batch of the left side has many times more pairs than it has rows.
+TEST_F(dataframes, join_many_rows_with_many) {
+  dataframe left(*home_);
+  left.add("key", column_type::int64);
+  left.add("row", column_type::int64);
+  dataframe right(*home_);
+  right.add("key", column_type::int64);
+  right.add("row", column_type::int64);
+  constexpr std::int64_t lefts = 300;
+  constexpr std::int64_t rights = 700;
+  for (std::int64_t i = 0; i < lefts; ++i) left.append({std::int64_t{1}, i});
+  for (std::int64_t i = 0; i < rights; ++i) right.append({std::int64_t{1}, i});
+  const dataframe joined = left.join(right, "key");
+  ASSERT_EQ(joined.rows(), static_cast<std::size_t>(lefts * rights));
+  for (std::int64_t i = 0; i < lefts * rights; i += 97) {
+    const auto row = static_cast<std::size_t>(i);
+    ASSERT_EQ(joined["row"].at(row), cell(i / rights));
+    ASSERT_EQ(joined["row_right"].at(row), cell(i % rights));
+  }
+}
+
 TEST_F(dataframes, are_grouped_by_columns) {
   const std::vector<plain_row> rows = some(30'000, 8);
   const dataframe frame = frame_of(rows);

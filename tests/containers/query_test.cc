@@ -231,6 +231,44 @@ TEST_F(queries, have_extreme_numbers) {
   EXPECT_EQ(largest(all, 4), (std::vector{infinity, infinity, least, 0.0}));
 }
 
+// Numbers that change between the passes of a question, which writers must not do.
+struct changing {
+  using value_type = double;
+  const vector<double>& before;
+  const vector<double>& after;
+
+  [[nodiscard]] std::size_t size() const { return before.size(); }
+  [[nodiscard]] const tag& home() const { return before.home(); }
+  void read(std::size_t first, std::span<double> into) const { after.read(first, into); }
+  [[nodiscard]] summary<double> summarize(const interval<double>& within = {}) const {
+    return before.summarize(within);
+  }
+  template <typename Visit>
+  void visit_answers(const detail::reduction& how, Visit visit) const {
+    after.visit_answers(how, std::move(visit));
+  }
+};
+
+TEST_F(queries, about_numbers_that_change_come_to_an_end) {
+  runtime& in = farheap("memory:");
+  vector<double> before(in);
+  vector<double> nothing(in);
+  vector<double> few(in);
+  for (int i = 0; i < 20'000; ++i) {
+    before.push_back(i);
+    nothing.push_back(std::numeric_limits<double>::quiet_NaN());
+    few.push_back(i % 1000 == 0 ? i : std::numeric_limits<double>::quiet_NaN());
+  }
+  for (const vector<double>* const after : {&nothing, &few}) {
+    const changing numbers{before, *after};
+    for (const double fraction : {0.0, 0.3, 0.5, 0.99, 1.0}) {
+      const std::optional<double> found = quantile(numbers, fraction);
+      ASSERT_TRUE(found.has_value());
+      EXPECT_TRUE(*found >= 0 && *found <= 20'000) << *found;
+    }
+  }
+}
+
 TEST_F(queries, on_memory_servers_with_copies_stripes_and_parity_fetch_nothing) {
   const memory_server first({});
   const memory_server second({});

@@ -290,55 +290,65 @@ class Pointers(unittest.TestCase):
                               env={**os.environ, "LC_ALL": "C"})
         return done.returncode, done.stderr
 
-    def check_refused(self, name, source, message):
-        for compiler in self.compilers:
+    def compile_all(self, programs):
+        """compile() of each of `programs`, which are its arguments, two at a time: [(arguments, (code, said))]."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            return list(zip(programs, pool.map(lambda arguments: self.compile(*arguments), programs)))
+
+    def check_refused(self, programs):
+        """`programs`: (name, source, what the compilers say of it)."""
+        messages = {name: message for name, _, message in programs}
+        for (compiler, name, *_), (code, said) in self.compile_all(
+                [(compiler, name, source, "-fsyntax-only") for name, source, _ in programs for compiler in self.compilers]):
             with self.subTest(name, compiler=compiler):
-                code, said = self.compile(compiler, name, source, "-fsyntax-only")
                 self.assertNotEqual(code, 0, f"{compiler} takes {name}")
-                self.assertRegex(said, message)
+                self.assertRegex(said, messages[name])
                 self.assertLess(said.count("error:"), 8, said)
 
     def test_what_would_go_wrong_is_refused(self):
-        for compiler in self.compilers:
-            correct = program(TYPES, [right for _, _, right in REFUSED.values()])
-            code, said = self.compile(compiler, "correct", correct, "-fsyntax-only")
+        correct = program(TYPES, [right for _, _, right in REFUSED.values()])
+        for _, (code, said) in self.compile_all(
+                [(compiler, "correct", correct, "-fsyntax-only") for compiler in self.compilers]):
             self.assertEqual(code, 0, said)
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda item: self.check_refused(item[0], program(TYPES, [item[1][0]]), item[1][1]),
-                          REFUSED.items()))
+        self.check_refused([(name, program(TYPES, [wrong]), message) for name, (wrong, message, _) in REFUSED.items()])
 
     def test_what_a_page_says_is_refused_is(self):
         self.assertGreater(len(self.pages["pointers"]["refused"]), 2)
-        for name, page in self.pages.items():
-            for number, code in enumerate(page["refused"]):
-                self.check_refused(f"{name}-{number}", program("".join(page["types"]), [code]), "error:")
+        self.check_refused([(f"{name}-{number}", program("".join(page["types"]), [code]), "error:")
+                            for name, page in self.pages.items() for number, code in enumerate(page["refused"])])
 
     def test_the_pages_compile_and_run(self):
+        programs = []
         for file in PAGES:
             page = self.pages[file.stem]
             self.assertGreater(len(page[""]), 2)
             self.assertEqual(sum(map(len, page.values())), file.read_text().count("\n```cpp"))
             # Both compilers, and both kinds of build; not each with each.
-            for compiler, flags in zip(self.compilers, ([], ["-DFARHEAP_CHECKED"])):
-                with self.subTest(page=file.name, compiler=compiler, flags=flags):
-                    self.compile_and_run(file.stem, page, compiler, flags)
+            programs += [(compiler, file.stem, page, *flags)
+                         for compiler, flags in zip(self.compilers, ([], ["-DFARHEAP_CHECKED"]))]
+        self.check_runs(programs)
 
     def test_algorithms_in_debug_mode(self):
         page = {"types": [ALGORITHMS], "": [
             "use(farheap, far::vector<int>(farheap, 30'000));",
             "lists(farheap);"]}
-        compiler = self.compilers[0]
-        self.compile_and_run("algorithms", page, compiler, ["-D_GLIBCXX_DEBUG", "-D_GLIBCXX_CONCEPT_CHECKS"])
+        self.check_runs([(self.compilers[0], "algorithms", page, "-D_GLIBCXX_DEBUG", "-D_GLIBCXX_CONCEPT_CHECKS")])
 
-    def compile_and_run(self, name, page, compiler, flags):
-        binary = self.folder / f"{name}-{compiler}"
-        code, said = self.compile(compiler, name, program("".join(page["types"]), page[""]), "-O1", *flags,
-                                  support.BUILD / "lib" / "libfarheap.so", f"-Wl,-rpath,{support.BUILD / 'lib'}", "-o", binary)
-        self.assertEqual(code, 0, said)
-        done = support.run([binary])
-        if "cannot open a userfaultfd" in done.err:
-            raise unittest.SkipTest(done.err.strip())
-        self.assertEqual(done.code, 0, done)
+    def binary(self, compiler, name):
+        return self.folder / f"{name}-{compiler}"
+
+    def check_runs(self, programs):
+        """`programs`: (compiler, name, page, flags ...). Not optimized: half of the time would go into that."""
+        library = [support.BUILD / "lib" / "libfarheap.so", f"-Wl,-rpath,{support.BUILD / 'lib'}"]
+        for (compiler, name, *_), (code, said) in self.compile_all(
+                [(compiler, name, program("".join(page["types"]), page[""]), *flags, *library, "-o",
+                  self.binary(compiler, name)) for compiler, name, page, *flags in programs]):
+            with self.subTest(name, compiler=compiler):
+                self.assertEqual(code, 0, said)
+                done = support.run([self.binary(compiler, name)])
+                if "cannot open a userfaultfd" in done.err:
+                    raise unittest.SkipTest(done.err.strip())
+                self.assertEqual(done.code, 0, done)
 
 
 if __name__ == "__main__":

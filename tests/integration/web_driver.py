@@ -27,7 +27,7 @@ class Browser:
         self.output = open(os.path.join(self.folder, "driver.log"), "w+")
         self.driver = support.start([shutil.which("chromedriver"), "--port=0"], stdin=subprocess.DEVNULL,
                                     stdout=self.output, stderr=subprocess.STDOUT,
-                                    env=dict(os.environ, HOME=self.folder))
+                                    env=dict(os.environ, HOME=self.folder, TMPDIR=self.folder))
         try:
             self.address = f"http://127.0.0.1:{self.find_port()}"
             options = {"args": [*FLAGS, f"--user-data-dir={self.folder}/profile"],

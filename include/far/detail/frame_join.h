@@ -50,20 +50,46 @@ struct joined_rows {
   vector<std::size_t> right;
 };
 
+// Collects pairs in far memory; only a few wait in local memory, however many rows have the same value.
+class pair_writer {
+ public:
+  explicit pair_writer(const tag& in) : found_{vector<std::size_t>(in), vector<std::size_t>(in)} {}
+
+  void add(std::size_t left, std::size_t right) {
+    lefts_.push_back(left);
+    rights_.push_back(right);
+    if (lefts_.size() == most_waiting) store();
+  }
+  [[nodiscard]] joined_rows finish() {
+    store();
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr std::size_t most_waiting = 8192;
+
+  void store() {
+    found_.left.append(lefts_);
+    found_.right.append(rights_);
+    lefts_.clear();
+    rights_.clear();
+  }
+
+  joined_rows found_;
+  std::vector<std::size_t> lefts_;
+  std::vector<std::size_t> rights_;
+};
+
 [[nodiscard]] inline joined_rows join_rows(const tag& in, const column& left, const column& right, join_kind kind) {
-  joined_rows found{vector<std::size_t>(in), vector<std::size_t>(in)};
+  pair_writer found(in);
   key_reader right_keys(right);
   const vector<keyed_row> index = sort_rows(in, right.size(), right_keys, false);
   key_reader left_keys(left);
   const key_translator translate(left, right);
   std::vector<std::uint64_t> keys;
-  std::vector<std::size_t> lefts;
-  std::vector<std::size_t> rights;
   for (std::size_t first = 0; first < left.size(); first += keys.size()) {
     keys.resize(std::min<std::size_t>(left.size() - first, 8192));
     left_keys.read(first, keys);
-    lefts.clear();
-    rights.clear();
     const scope here(in.home());
     const auto all = index.range(here);
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -72,17 +98,12 @@ struct joined_rows {
       auto at = key == null_key ? all.end() : std::lower_bound(all.begin(), all.end(), keyed_row{key, 0});
       for (; at != all.end() && (*at).key == key; ++at) {
         is_any = true;
-        lefts.push_back(first + i);
-        rights.push_back((*at).row);
+        found.add(first + i, (*at).row);
       }
-      if (is_any || kind == join_kind::inner) continue;
-      lefts.push_back(first + i);
-      rights.push_back(no_row);
+      if (!is_any && kind == join_kind::left) found.add(first + i, no_row);
     }
-    found.left.append(lefts);
-    found.right.append(rights);
   }
-  return found;
+  return found.finish();
 }
 
 // As column::take(), with nulls where there is no row.

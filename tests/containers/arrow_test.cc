@@ -1,0 +1,257 @@
+// All types of Arrow's C data interface into data frames, by structs as other libraries make them, and streams. Needs
+// permission for userfaultfd.
+#include "far/arrow.h"
+
+#include <errno.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "far/dataframe.h"
+#include "far/runtime.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+class arrow_import : public heap::real_pager_test<> {
+ protected:
+  arrow_import() {
+    runtime_options chosen = heap::small_runtime(16 * mib);
+    chosen.far = "memory:";
+    home_ = std::make_unique<runtime>(chosen);
+  }
+
+  // A table with one column "x" of this format, of these buffers behind the bitmap of values.
+  struct one_column {
+    std::string format;
+    std::vector<const void*> buffers;
+    std::int64_t length;
+    std::vector<std::uint8_t> valid = {0xff, 0xff};
+    ArrowSchema* dictionary_schema = nullptr;
+    ArrowArray* dictionary = nullptr;
+  };
+  dataframe imported(const one_column& from) {
+    dataframe frame(*home_);
+    append(from, frame);
+    return frame;
+  }
+  static void append(const one_column& from, dataframe& to) {
+    std::vector<const void*> buffers = {from.valid.data()};
+    buffers.insert(buffers.end(), from.buffers.begin(), from.buffers.end());
+    ArrowSchema column_schema{from.format.c_str(),    "x",     nullptr, ARROW_FLAG_NULLABLE, 0, nullptr,
+                              from.dictionary_schema, nullptr, nullptr};
+    ArrowArray column{from.length, -1, 0, std::ssize(buffers), 0, buffers.data(), nullptr, nullptr, nullptr, nullptr};
+    column.dictionary = from.dictionary;
+    ArrowSchema* schemas[] = {&column_schema};
+    ArrowArray* columns[] = {&column};
+    const void* no_bitmap[] = {nullptr};
+    const ArrowSchema schema{"+s", "", nullptr, 0, 1, schemas, nullptr, nullptr, nullptr};
+    const ArrowArray array{from.length, 0, 0, 1, 1, no_bitmap, columns, nullptr, nullptr, nullptr};
+    import_from_arrow(schema, array, to);
+  }
+  std::vector<cell> cells(const one_column& from) {
+    const dataframe frame = imported(from);
+    std::vector<cell> all;
+    for (std::size_t row = 0; row < frame.rows(); ++row) all.push_back(frame["x"].at(row));
+    return all;
+  }
+  template <typename T>
+  void expect_integers(const char* format) {
+    const std::array<T, 3> numbers = {std::numeric_limits<T>::max(), T{7}, T{5}};
+    EXPECT_EQ(cells({format, {numbers.data()}, 3, {0b011}}),
+              (std::vector<cell>{static_cast<std::int64_t>(std::numeric_limits<T>::max()), std::int64_t{7}, null}))
+        << format;
+  }
+  template <typename Error, typename Import>
+  static void expect_error(const Import& import, const std::string& said) {
+    try {
+      import();
+      ADD_FAILURE() << said;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(said), std::string::npos) << error.what();
+    }
+  }
+
+  std::unique_ptr<runtime> home_;
+};
+
+TEST_F(arrow_import, of_integers) {
+  expect_integers<std::int8_t>("c");
+  expect_integers<std::uint8_t>("C");
+  expect_integers<std::int16_t>("s");
+  expect_integers<std::uint16_t>("S");
+  expect_integers<std::int32_t>("i");
+  expect_integers<std::uint32_t>("I");
+  expect_integers<std::int64_t>("l");
+  const std::array<std::uint64_t, 2> numbers = {INT64_MAX, std::uint64_t{INT64_MAX} + 1};
+  EXPECT_EQ(cells({"L", {numbers.data()}, 1}), std::vector<cell>{INT64_MAX});
+  expect_error<std::range_error>([&] { imported({"L", {numbers.data()}, 2}); },
+                                 "row 1 of the Arrow column 'x': 9223372036854775808 does not fit");
+  EXPECT_EQ(cells({"L", {numbers.data()}, 2, {0b01}})[1], cell(null)) << "what a null has in its place is nothing";
+  const std::int64_t least = INT64_MIN;
+  EXPECT_THROW(imported({"l", {&least}, 1}), std::range_error);
+}
+
+TEST_F(arrow_import, of_floating_point) {
+  const float single[] = {0.1f, std::numeric_limits<float>::quiet_NaN()};
+  EXPECT_EQ(cells({"f", {single}, 2}), (std::vector<cell>{static_cast<double>(0.1f), null}));
+  const double wide[] = {0.1, -std::numeric_limits<double>::infinity()};
+  EXPECT_EQ(cells({"g", {wide}, 2}), (std::vector<cell>{0.1, -std::numeric_limits<double>::infinity()}));
+  // 1, the largest, the least above 0, -2, infinity, NaN.
+  const std::uint16_t half[] = {0x3c00, 0x7bff, 0x0001, 0xc000, 0x7c00, 0x7e00};
+  EXPECT_EQ(cells({"e", {half}, 6}), (std::vector<cell>{1.0, 65504.0, std::ldexp(1.0, -24), -2.0,
+                                                        std::numeric_limits<double>::infinity(), null}));
+}
+
+TEST_F(arrow_import, of_booleans) {
+  const std::uint8_t bits[] = {0b1010, 0b1};
+  const std::vector<cell> got = cells({"b", {bits}, 9, {0xfd, 1}});
+  EXPECT_EQ(got, (std::vector<cell>{false, null, false, true, false, false, false, false, true}));
+}
+
+TEST_F(arrow_import, of_times_and_dates) {
+  const std::vector<cell> expected = {timestamp{1'457'976'295}, timestamp{-1}};
+  const std::int64_t seconds[] = {1'457'976'295, -1};
+  for (const auto& [format, units] : {std::pair<const char*, std::int64_t>{"tss:", 1},
+                                      {"tsm:", 1'000},
+                                      {"tsu:Europe/Zurich", 1'000'000},
+                                      {"tsn:", 1'000'000'000},
+                                      {"tdm", 1'000}}) {
+    const std::int64_t times[] = {seconds[0] * units, seconds[1] * units};
+    EXPECT_EQ(cells({format, {times}, 2}), expected) << format;
+    if (units == 1) continue;
+    const std::int64_t between = times[0] + 1;
+    expect_error<std::range_error>([&] { imported({format, {&between}, 1}); }, "row 0 of the Arrow column 'x'");
+    EXPECT_EQ(cells({format, {&between}, 1, {0}}), std::vector<cell>{null});
+  }
+  const std::int32_t days[] = {16'874, -1};
+  EXPECT_EQ(cells({"tdD", {days}, 2}), (std::vector<cell>{timestamp{16'874 * 86'400}, timestamp{-86'400}}));
+}
+
+TEST_F(arrow_import, of_texts) {
+  const char bytes[] = "abbccc";
+  const std::int32_t offsets[] = {0, 1, 1, 6};
+  const std::int64_t large_offsets[] = {0, 1, 1, 6};
+  const std::vector<cell> expected = {"a", "", "bbccc"};
+  EXPECT_EQ(cells({"u", {offsets, bytes}, 3}), expected);
+  EXPECT_EQ(cells({"U", {large_offsets, bytes}, 3}), expected);
+  // Without a buffer where all texts are empty.
+  const std::int32_t nothing[] = {0, 0};
+  EXPECT_EQ(cells({"u", {nothing, nullptr}, 1}), std::vector<cell>{""});
+  // Views: 12 characters lie in the view, and more in the second buffer, from its third character on.
+  struct view {
+    std::int32_t length;
+    char inlined[12];
+  };
+  struct long_view {
+    std::int32_t length;
+    char beginning[4];
+    std::int32_t buffer;
+    std::int32_t place;
+  };
+  const std::string other = "??a text of 21 letters";
+  std::array<std::array<char, 16>, 2> views{};
+  const view short_one{12, {'t', 'w', 'e', 'l', 'v', 'e', ' ', 'b', 'y', 't', 'e', 's'}};
+  const long_view long_one{20, {'a', ' ', 't', 'e'}, 1, 2};
+  std::memcpy(views[0].data(), &short_one, 16);
+  std::memcpy(views[1].data(), &long_one, 16);
+  EXPECT_EQ(cells({"vu", {views.data(), bytes, other.data()}, 2}),
+            (std::vector<cell>{"twelve bytes", "a text of 21 letters"}));
+}
+
+TEST_F(arrow_import, of_dictionaries) {
+  const char bytes[] = "onetwo";
+  const std::int64_t offsets[] = {0, 3, 6};
+  const void* text_buffers[] = {nullptr, offsets, bytes};
+  ArrowSchema texts{"U", nullptr, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
+  ArrowArray values{2, 0, 0, 3, 0, text_buffers, nullptr, nullptr, nullptr, nullptr};
+  const std::uint8_t indices[] = {1, 0, 1, 0};
+  EXPECT_EQ(cells({"C", {indices}, 4, {0b0111}, &texts, &values}), (std::vector<cell>{"two", "one", "two", null}));
+  const std::int8_t outside[] = {0, 2};
+  EXPECT_THROW(imported({"c", {outside}, 2, {0xff}, &texts, &values}), std::invalid_argument);
+  const std::int8_t below[] = {-1};
+  EXPECT_THROW(imported({"c", {below}, 1, {0xff}, &texts, &values}), std::invalid_argument);
+  texts.format = "l";
+  expect_error<std::invalid_argument>([&] { imported({"c", {outside}, 1, {0xff}, &texts, &values}); },
+                                      "'x' has the type dictionary of others than texts");
+}
+
+TEST_F(arrow_import, refuses_other_types_by_their_names) {
+  const std::int64_t numbers[] = {0, 0};
+  for (const auto& [format, name] : {std::pair{"d:19,10", "decimal"},
+                                     {"z", "binary"},
+                                     {"w:16", "fixed binary"},
+                                     {"ttm", "time of day"},
+                                     {"tDn", "duration"},
+                                     {"tiM", "interval"},
+                                     {"+l", "list"},
+                                     {"+s", "struct"},
+                                     {"+m", "map"},
+                                     {"+ud:0,1", "union"},
+                                     {"+r", "run ends"},
+                                     {"n", "null"},
+                                     {"?", "unknown"}}) {
+    expect_error<std::invalid_argument>(
+        [&, as = format] { imported({as, {numbers}, 1}); },
+        "the Arrow column 'x' has the type " + std::string(name) + " (format '" + format + "')");
+  }
+}
+
+// Batches with a number each, and an error behind them if there is to be one.
+struct counting_stream {
+  ArrowArrayStream stream{};
+  dataframe& from;
+  std::size_t next = 0;
+  int error = 0;
+  int schemas = 0;
+
+  explicit counting_stream(dataframe& frame) : from(frame) {
+    stream.private_data = this;
+    stream.get_schema = [](ArrowArrayStream* self, ArrowSchema* out) {
+      auto& mine = *static_cast<counting_stream*>(self->private_data);
+      ArrowArray unused;
+      export_to_arrow(mine.from, 0, 0, *out, unused);
+      unused.release(&unused);
+      ++mine.schemas;
+      return 0;
+    };
+    stream.get_next = [](ArrowArrayStream* self, ArrowArray* out) {
+      auto& mine = *static_cast<counting_stream*>(self->private_data);
+      out->release = nullptr;
+      if (mine.next == mine.from.rows()) return mine.error;
+      ArrowSchema schema;
+      export_to_arrow(mine.from, mine.next++, 1, schema, *out);
+      schema.release(&schema);
+      return 0;
+    };
+    stream.get_last_error = [](ArrowArrayStream*) { return "the disk is gone"; };
+  }
+};
+
+TEST_F(arrow_import, of_streams) {
+  dataframe made(*home_);
+  made.add("x", column_type::int64);
+  for (std::int64_t i = 0; i < 5; ++i) made.append({i * i});
+  counting_stream source(made);
+  dataframe got(*home_);
+  import_from_arrow(source.stream, got);
+  ASSERT_EQ(got.rows(), 5u);
+  EXPECT_EQ(got["x"].at(4), cell(std::int64_t{16}));
+  EXPECT_EQ(source.schemas, 1);
+  source.next = 3;
+  source.error = EIO;
+  expect_error<std::runtime_error>([&] { import_from_arrow(source.stream, got); }, "the disk is gone");
+  EXPECT_EQ(got.rows(), 7u);
+}
+
+}  // namespace
+}  // namespace far
