@@ -148,8 +148,8 @@ result<void> add_server(void* context, std::string_view server) {
   return static_cast<runtime*>(context)->pager->add_server(server);
 }
 
-result<std::uint64_t> remove_server(void* context, std::string_view server) {
-  return static_cast<runtime*>(context)->pager->remove_server(server);
+result<std::uint64_t> remove_server(void* context, std::string_view server, removal step) {
+  return static_cast<runtime*>(context)->pager->remove_server(server, step);
 }
 
 engine::statistics read_statistics(void* context) {

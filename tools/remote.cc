@@ -120,8 +120,9 @@ int remove_server(const std::string& pid, const std::string& server) {
   const std::string name = endpoint.value().text();
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   auto moved_at = std::chrono::steady_clock::now();
-  while (true) {
-    const result<std::string> reply = control::send_control_request(process.value(), "remove-server " + name);
+  // Later requests are for the removal that has begun: a server of this name that is added meanwhile stays.
+  for (std::string request = "remove-server "; true; request = "removal ") {
+    const result<std::string> reply = control::send_control_request(process.value(), request + name);
     if (!reply) return fail(exit_failure, reply.error().message);
     std::uint64_t left = 0;
     const std::string& text = reply.value();

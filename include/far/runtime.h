@@ -136,10 +136,13 @@ class FAR_API runtime {
   // servers, or the server cannot be reached.
   void add_server(std::string_view server);
   // Begins to move what a memory server holds to the others, as `farheap remove-server` does, or goes on with that;
-  // returns at once how many bytes are left to move. Call it again until it returns 0; then the server is not used any
+  // returns at once how many bytes are left to move. When it or removal_left() returns 0, the server is not used any
   // more. Throws std::runtime_error when the far tier does not have this server, or the others are too few or too
   // small.
   [[nodiscard]] std::uint64_t remove_server(std::string_view server);
+  // How many bytes are left to move from a server that remove_server() is removing, or has removed. A server of that
+  // name that was added since stays. Throws std::runtime_error when none was removed.
+  [[nodiscard]] std::uint64_t removal_left(std::string_view server);
 
   // Evacuates every segment that has at least this share of garbage, now, on the calling fiber or thread. Returns how
   // many segments became free. Others may use the objects meanwhile.

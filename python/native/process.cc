@@ -42,8 +42,8 @@ result<void> add_server(void* context, std::string_view server) {
   return static_cast<process*>(context)->far->add_server(server);
 }
 
-result<std::uint64_t> remove_server(void* context, std::string_view server) {
-  return static_cast<process*>(context)->far->remove_server(server);
+result<std::uint64_t> remove_server(void* context, std::string_view server, removal step) {
+  return static_cast<process*>(context)->far->remove_server(server, step);
 }
 
 void listen() {

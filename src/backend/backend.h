@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "base/page_reduction.h"
+#include "base/removal.h"
 #include "base/result.h"
 #include "base/units.h"
 
@@ -180,10 +181,11 @@ class backend {
   }
 
   // Begins to move everything that a server holds to the others, or goes on with that; returns how many bytes it still
-  // holds. After a return of 0 the server is not used any more. Never blocks. Errors: no such server, the others are
-  // too few or too small, a tier that has no servers.
-  [[nodiscard]] virtual result<std::uint64_t> remove_server(std::string_view server) {
+  // holds. After a return of 0 the server is not used any more. Never blocks. Errors: no such server, or none that is
+  // being removed, the others are too few or too small, a tier that has no servers.
+  [[nodiscard]] virtual result<std::uint64_t> remove_server(std::string_view server, removal step) {
     static_cast<void>(server);
+    static_cast<void>(step);
     return error{"far tier '" + describe() + "' has no servers to remove", ENOTSUP};
   }
 
@@ -223,6 +225,9 @@ class backend {
     static_cast<void>(server);
     return false;
   }
+
+  // The user removes its server, which is known by this name now. What the tier stores stays readable until retire().
+  virtual void note_removal(std::string_view server) { static_cast<void>(server); }
 
   // How long it is worth repeating a failed read, because a server that is out of reach may still have its bytes; 0:
   // unknown, the caller decides. A tier that returns anything else tells the user itself that reads wait. For any

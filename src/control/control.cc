@@ -38,6 +38,7 @@ constexpr std::string_view job_reply = "farheap/1 ok\n";
 constexpr std::string_view resize_prefix = "resize ";
 constexpr std::string_view add_server_prefix = "add-server ";
 constexpr std::string_view remove_server_prefix = "remove-server ";
+constexpr std::string_view removal_prefix = "removal ";
 
 struct abstract_name {
   sockaddr_un address{};
@@ -297,7 +298,10 @@ std::size_t control_server::answer(std::string_view request, char* reply) {
   if (request == "stats") return answer_stats(reply);
   if (request == "job") return reply_error(reply, "this process is in no job: it has a budget of its own");
   if (request.starts_with(remove_server_prefix)) {
-    return answer_removal(request.substr(remove_server_prefix.size()), reply);
+    return answer_removal(request.substr(remove_server_prefix.size()), removal::begin, reply);
+  }
+  if (request.starts_with(removal_prefix)) {
+    return answer_removal(request.substr(removal_prefix.size()), removal::go_on, reply);
   }
   const result<void> done = obey(request);
   if (!done) return reply_error(reply, done.error().message.c_str());
@@ -319,8 +323,8 @@ std::size_t control_server::answer_stats(char* reply) {
   return length;
 }
 
-std::size_t control_server::answer_removal(std::string_view server, char* reply) {
-  const result<std::uint64_t> left = callbacks_.remove_server(callbacks_.context, server);
+std::size_t control_server::answer_removal(std::string_view server, removal step, char* reply) {
+  const result<std::uint64_t> left = callbacks_.remove_server(callbacks_.context, server, step);
   if (!left) return reply_error(reply, left.error().message.c_str());
   return static_cast<std::size_t>(
       std::snprintf(reply, control_reply_bytes, "farheap/1 ok %llu\n", static_cast<unsigned long long>(left.value())));
@@ -339,8 +343,10 @@ result<void> control_server::obey(std::string_view request) {
     request.remove_prefix(add_server_prefix.size());
     return callbacks_.add_server(callbacks_.context, request);
   }
-  return error{"unknown request; there are: resize BYTES, add-server HOST:PORT, remove-server HOST:PORT, stats, job",
-               EINVAL};
+  return error{
+      "unknown request; there are: resize BYTES, add-server HOST:PORT, remove-server HOST:PORT, removal HOST:PORT, "
+      "stats, job",
+      EINVAL};
 }
 
 bool is_answered(pid_t pid) noexcept {

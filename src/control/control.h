@@ -7,7 +7,9 @@
 //     farheap/1 resize BYTES\n      ->  farheap/1 ok\n
 //     farheap/1 add-server NAME\n   ->  farheap/1 ok\n
 //     farheap/1 remove-server NAME\n -> farheap/1 ok BYTES\n, that are still to be moved: 0 when the server is not used
-//                                       any more. To be asked again until then
+//                                       any more
+//     farheap/1 removal NAME\n      ->  the same, of a removal that has begun; to be asked again until it is 0. A
+//                                       server of that name that was added meanwhile stays
 //     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n, of this process alone;
 //                                       "in_job" with 1 at the end where it has a job
 //     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
@@ -26,6 +28,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/removal.h"
 #include "base/result.h"
 #include "engine/statistics.h"
 
@@ -42,7 +45,7 @@ struct control_callbacks {
   engine::statistics (*stats)(void* context) = nullptr;
   result<void> (*add_server)(void* context, std::string_view server) = nullptr;
   // Returns how many bytes are still to be moved.
-  result<std::uint64_t> (*remove_server)(void* context, std::string_view server) = nullptr;
+  result<std::uint64_t> (*remove_server)(void* context, std::string_view server, removal step) = nullptr;
   // Of a process that is part of a job (preload/job.h): a descriptor of the job's file, and the secret of its name.
   // Null: it is on its own.
   int (*job_file)(void* context) = nullptr;
@@ -81,7 +84,7 @@ class control_server {
   void serve(int peer);
   [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
   [[nodiscard]] std::size_t answer_stats(char* reply);
-  [[nodiscard]] std::size_t answer_removal(std::string_view server, char* reply);
+  [[nodiscard]] std::size_t answer_removal(std::string_view server, removal step, char* reply);
   [[nodiscard]] bool is_secret(std::string_view request) const;
   void send_job(int peer) const;
   [[nodiscard]] result<void> obey(std::string_view request);

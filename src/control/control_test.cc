@@ -34,9 +34,10 @@ struct runtime {
     counted.misses = 7;
     return counted;
   }
-  static result<std::uint64_t> remove_server(void* context, std::string_view server) {
+  static result<std::uint64_t> remove_server(void* context, std::string_view server, removal step) {
     auto& self = *static_cast<runtime*>(context);
     self.removed = server;
+    self.step = step;
     if (server == "cache9:7070") return error{"server cache9:7070 does not belong\nto the far tier", ENOENT};
     return self.left_bytes;
   }
@@ -46,6 +47,7 @@ struct runtime {
   }
   std::string added;
   std::string removed;
+  removal step = removal::go_on;
   std::uint64_t left_bytes = 0;
 };
 
@@ -122,11 +124,14 @@ TEST_F(control_test, ARemovalSaysHowMuchIsLeft) {
   const result<std::string> reply = send_control_request(getpid(), "remove-server cache1:7070");
   ASSERT_TRUE(reply.ok()) << reply.error().message;
   EXPECT_EQ(reply.value(), "5368709120");
+  EXPECT_EQ(runtime_.step, removal::begin);
   const result<std::string> refused = send_control_request(getpid(), "remove-server cache9:7070");
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("does not belong to the far tier"), std::string::npos);
+  EXPECT_EQ(send_control_request(getpid(), "removal cache1:7070").value(), "5368709120");
   stop();
-  EXPECT_EQ(runtime_.removed, "cache9:7070");
+  EXPECT_EQ(runtime_.removed, "cache1:7070");
+  EXPECT_EQ(runtime_.step, removal::go_on) << "or it would remove a server that was added meanwhile";
 }
 
 TEST_F(control_test, StatsComeAsJson) {

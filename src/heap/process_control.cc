@@ -120,14 +120,14 @@ result<void> add_server(void* context, std::string_view server) {
   return was_added ? result<void>() : said;
 }
 
-result<std::uint64_t> remove_server(void* context, std::string_view server) {
+result<std::uint64_t> remove_server(void* context, std::string_view server, removal step) {
   auto& mine = *static_cast<answering*>(context);
   const std::lock_guard guard(mine.lock);
   result<std::uint64_t> said = error{"this process has no far::runtime any more", ESRCH};
   std::uint64_t sum = 0;
   bool is_known = false;
   for (const answered& one : mine.all) {
-    const result<std::uint64_t> left = one.heap->remove_server(server);
+    const result<std::uint64_t> left = one.heap->remove_server(server, step);
     // Runtimes may have different far tiers.
     if (!left && left.error().code != ENOTSUP && left.error().code != ENOENT) return left;
     is_known |= left.ok();

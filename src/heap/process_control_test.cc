@@ -87,6 +87,7 @@ TEST_F(process_control_test, public_calls_throw_what_the_commands_say) {
   EXPECT_THROW(farheap.resize(mib), std::runtime_error);
   EXPECT_THROW(farheap.add_server("127.0.0.1:1"), std::runtime_error);
   EXPECT_THROW(static_cast<void>(farheap.remove_server("127.0.0.1:1")), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(farheap.removal_left("127.0.0.1:1")), std::runtime_error);
 }
 
 // As under `farheap run`, whose runtime listens first.
@@ -95,7 +96,7 @@ TEST_F(process_control_test, another_runtime_of_the_process_keeps_its_name) {
     static result<void> resize(void*, std::uint64_t) { return {}; }
     static engine::statistics stats(void*) { return {.misses = 4711}; }
     static result<void> add_server(void*, std::string_view) { return {}; }
-    static result<std::uint64_t> remove_server(void*, std::string_view) { return std::uint64_t{0}; }
+    static result<std::uint64_t> remove_server(void*, std::string_view, removal) { return std::uint64_t{0}; }
   };
   const auto server =
       control::control_server::open({nullptr, other::resize, other::stats, other::add_server, other::remove_server});

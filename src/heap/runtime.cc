@@ -246,7 +246,13 @@ void runtime::add_server(std::string_view server) {
 }
 
 std::uint64_t runtime::remove_server(std::string_view server) {
-  const result<std::uint64_t> left = parts_->far->remove_server(server);
+  const result<std::uint64_t> left = parts_->far->remove_server(server, removal::begin);
+  if (!left) throw std::runtime_error(left.error().message);
+  return left.value();
+}
+
+std::uint64_t runtime::removal_left(std::string_view server) {
+  const result<std::uint64_t> left = parts_->far->remove_server(server, removal::go_on);
   if (!left) throw std::runtime_error(left.error().message);
   return left.value();
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/removal.h"
 #include "base/result.h"
 #include "engine/statistics.h"
 
@@ -42,7 +43,7 @@ class far_heap {
   // Adds a server to the far tier (backend::add_server). May wait for some seconds.
   [[nodiscard]] virtual result<void> add_server(std::string_view server) = 0;
   // Has a server's contents moved to the others (backend::remove_server).
-  [[nodiscard]] virtual result<std::uint64_t> remove_server(std::string_view server) = 0;
+  [[nodiscard]] virtual result<std::uint64_t> remove_server(std::string_view server, removal step) = 0;
 
   // The process is about to end (backend::prepare_exit). May wait for a second.
   virtual void prepare_exit() = 0;

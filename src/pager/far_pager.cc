@@ -176,9 +176,9 @@ result<void> far_pager::add_server(std::string_view server) {
   return far_->add_server(server);
 }
 
-result<std::uint64_t> far_pager::remove_server(std::string_view server) {
+result<std::uint64_t> far_pager::remove_server(std::string_view server, removal step) {
   const platform::runtime_mark allocate_locally;
-  return far_->remove_server(server);
+  return far_->remove_server(server, step);
 }
 
 void far_pager::prepare_exit() {

@@ -48,7 +48,7 @@ class far_pager final : public pager {
   }
   [[nodiscard]] result<void> resize(std::uint64_t budget_bytes) override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
-  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server, removal step) override;
   void prepare_exit() override;
   void prepare_fork() override;
   void after_fork_in_parent() override;

@@ -455,13 +455,27 @@ TEST_F(redis_cluster, a_node_is_taken_out_of_use_by_its_address) {
   for (std::size_t i = 0; i < keys.size(); i += 2) cluster.move_key(keys[i], 2, 0);
   pages.write_all();
   EXPECT_GT(clients_of(0), clients_before);
-  EXPECT_EQ(far->remove_server("127.0.0.1:1").error().code, ENOENT);
+  EXPECT_EQ(far->remove_server("127.0.0.1:1", removal::begin).error().code, ENOENT);
   const std::string left = cluster.node(2).address();
-  ASSERT_TRUE(reached(*far, [&] { return far->remove_server(left).value() == 0; }));
+  ASSERT_TRUE(reached(*far, [&] { return far->remove_server(left, removal::begin).value() == 0; }));
   EXPECT_TRUE(reached(*far, [&] { return clients_of(2) == 0 && clients_of(0) == clients_before; }));
   EXPECT_EQ(cluster.node(2).command("DBSIZE"), ":0");
   pages.expect_all();
-  EXPECT_EQ(far->remove_server(cluster.node(1).address()).error().code, EBUSY) << "two copies need two nodes";
+  EXPECT_EQ(far->remove_server(left, removal::go_on).value(), 0u);
+  EXPECT_EQ(far->remove_server(cluster.node(1).address(), removal::begin).error().code, EBUSY)
+      << "two copies need two nodes";
+  // Resharding takes the hash slots that kept other parts away.
+  cluster.move(moving, 2, 0);
+  const auto replies = [&] {
+    const std::string key = "cmdstat_cluster|nodes:calls=";
+    const std::string reply = cluster.node(0).command("INFO commandstats");
+    return std::stoull(reply.substr(reply.find(key) + key.size()));
+  };
+  const unsigned long long enough = replies() + 6;
+  ASSERT_TRUE(reached(*far, [&] { return replies() > enough; }));
+  EXPECT_EQ(far->describe().find(left), std::string::npos) << far->describe();
+  EXPECT_EQ(cluster.node(2).command("DBSIZE"), ":0") << "it stays out of use";
+  pages.expect_all();
 }
 
 TEST_F(redis_cluster, a_node_that_hangs_and_one_that_is_emptied_lose_nothing) {

@@ -203,53 +203,116 @@ TEST_F(redis_server, connections_and_scripts_may_go_at_any_time) {
   }
 }
 
+// A connection to a name that has several addresses.
+class named_server {
+ public:
+  named_server(const std::vector<std::uint16_t>& ports, std::uint64_t timeout_ns, std::uint64_t lease_ns) {
+    std::vector<socket_address> addresses;
+    for (const std::uint16_t port : ports) addresses.push_back(resolve({.host = "127.0.0.1", .port = port}).value()[0]);
+    redis_settings settings;
+    settings.peer = "redis://a.name";
+    settings.timeout_ns = timeout_ns;
+    settings.lease_ns = lease_ns;
+    settings.writes = true;
+    auto stream = socket_stream::create(std::make_shared<const server_addresses>(addresses));
+    connection_ = std::make_unique<redis_connection>(settings, std::move(stream).value(), session, clock_);
+  }
+
+  redis_session session{"farheap:test:"};
+
+  // Whether it is connected, or not, within a minute.
+  [[nodiscard]] bool becomes(bool ready) {
+    return comes_about([&] {
+      connection_->lock.assert_held();
+      return (connection_->now() == store_connection::phase::ready) == ready;
+    });
+  }
+  // Whether an attempt fails with this code.
+  [[nodiscard]] bool fails_with(int code) {
+    return comes_about([&] {
+      connection_->lock.assert_held();
+      return connection_->failure_code() == code;
+    });
+  }
+
+ private:
+  template <typename Condition>
+  [[nodiscard]] bool comes_about(const Condition& condition) {
+    const std::uint64_t until_ns = clock_.now_ns() + 60 * second_ns;
+    while (clock_.now_ns() < until_ns) {
+      {
+        const lock_guard guard(connection_->lock);
+        static_cast<void>(connection_->advance(nullptr));
+        if (condition()) return true;
+      }
+      connection_->wait(1'000'000);
+    }
+    return false;
+  }
+
+  const platform::monotonic_clock clock_;
+  std::unique_ptr<redis_connection> connection_;
+};
+
 // Another address of the name may be another server, which would be taken for ours without its keys.
 TEST_F(redis_server, a_session_stays_with_the_address_where_it_was_opened) {
   const redis_test_server server;
   const redis_test_server other;
-  std::vector<socket_address> addresses;
-  for (const redis_test_server* one : {&server, &other}) {
-    addresses.push_back(resolve({.host = "127.0.0.1", .port = one->port()}).value().at(0));
-  }
-  redis_session session("farheap:test:");
-  const platform::monotonic_clock clock;
-  redis_settings settings;
-  settings.peer = "redis://a.name";
-  settings.timeout_ns = 30 * second_ns;
-  settings.lease_ns = 60 * second_ns;
-  settings.writes = true;
-  auto stream = socket_stream::create(std::make_shared<const server_addresses>(addresses));
-  redis_connection connection(settings, std::move(stream).value(), session, clock);
-  const auto connect = [&] {
-    const std::uint64_t until_ns = clock.now_ns() + 60 * second_ns;
-    bool is_ready = false;
-    while (!is_ready && clock.now_ns() < until_ns) {
-      {
-        const lock_guard guard(connection.lock);
-        static_cast<void>(connection.advance(nullptr));
-        is_ready = connection.now() == store_connection::phase::ready;
-      }
-      if (!is_ready) connection.wait(1'000'000);
-    }
-    EXPECT_TRUE(is_ready);
-  };
-  connect();
-  const std::uint64_t identity = session.identity();
+  named_server name({server.port(), other.port()}, 30 * second_ns, 60 * second_ns);
+  ASSERT_TRUE(name.becomes(true));
+  const std::uint64_t identity = name.session.identity();
   for (int i = 0; i < 3; ++i) {
     EXPECT_NE(server.command("CLIENT KILL TYPE normal SKIPME yes"), "");
     EXPECT_NE(other.command("CLIENT KILL TYPE normal SKIPME yes"), "");
-    const std::uint64_t until_ns = clock.now_ns() + 60 * second_ns;
-    bool is_broken = false;
-    while (!is_broken && clock.now_ns() < until_ns) {
-      const lock_guard guard(connection.lock);
-      static_cast<void>(connection.advance(nullptr));
-      is_broken = connection.now() != store_connection::phase::ready;
-    }
-    ASSERT_TRUE(is_broken);
-    connect();
-    EXPECT_EQ(session.epoch(), 1u) << "the keys were taken for lost";
-    EXPECT_EQ(session.identity(), identity);
+    ASSERT_TRUE(name.becomes(false));
+    ASSERT_TRUE(name.becomes(true));
+    EXPECT_EQ(name.session.epoch(), 1u) << "the keys were taken for lost";
+    EXPECT_EQ(name.session.identity(), identity);
   }
+}
+
+TEST_F(redis_server, one_that_moves_to_another_address_of_its_name_is_found_again) {
+  const redis_test_server server;
+  auto before = std::make_unique<holding_relay>(server.port());
+  named_server name({before->port(), server.port()}, second_ns / 2, 300 * second_ns);
+  ASSERT_TRUE(name.becomes(true));
+  ASSERT_EQ(name.session.now().address, 0u);
+  const std::uint64_t identity = name.session.identity();
+  before.reset();
+  ASSERT_TRUE(name.becomes(false));
+  ASSERT_TRUE(name.becomes(true));
+  EXPECT_EQ(name.session.now().address, 1u);
+  EXPECT_EQ(name.session.epoch(), 1u) << "nothing is lost";
+  EXPECT_EQ(name.session.identity(), identity);
+}
+
+TEST_F(redis_server, another_one_of_the_name_is_not_believed_while_the_keys_may_be_alive) {
+  const redis_test_server server;
+  const redis_test_server stranger;
+  named_server name({server.port(), stranger.port()}, second_ns / 2, 300 * second_ns);
+  ASSERT_TRUE(name.becomes(true));
+  ASSERT_EQ(name.session.now().address, 0u);
+  server.pause();
+  ASSERT_TRUE(name.fails_with(EADDRNOTAVAIL));
+  EXPECT_EQ(name.session.epoch(), 1u);
+  server.resume();
+  ASSERT_TRUE(name.becomes(true));
+  EXPECT_EQ(name.session.epoch(), 1u) << "it has everything";
+}
+
+TEST_F(redis_server, another_one_of_the_name_is_believed_when_the_lease_is_over) {
+  const redis_test_server server;
+  const redis_test_server stranger;
+  named_server name({server.port(), stranger.port()}, second_ns / 2, 3 * second_ns);
+  ASSERT_TRUE(name.becomes(true));
+  ASSERT_EQ(name.session.now().address, 0u);
+  const std::uint64_t identity = name.session.identity();
+  server.pause();
+  ASSERT_TRUE(name.becomes(false));
+  ASSERT_TRUE(name.becomes(true));
+  EXPECT_EQ(name.session.epoch(), 2u);
+  EXPECT_NE(name.session.identity(), identity);
+  server.resume();
 }
 
 TEST_F(redis_server, a_server_that_may_evict_is_refused) {

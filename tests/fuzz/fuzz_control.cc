@@ -31,7 +31,9 @@ std::unique_ptr<control::control_server> open_server() {
   callbacks.add_server = [](void*, std::string_view server) -> result<void> {
     return error{"no '" + std::string(server) + "'", EINVAL};
   };
-  callbacks.remove_server = [](void*, std::string_view server) -> result<std::uint64_t> { return server.size(); };
+  callbacks.remove_server = [](void*, std::string_view server, removal) -> result<std::uint64_t> {
+    return server.size();
+  };
   std::unique_ptr<control::control_server> opened = control::control_server::open(callbacks);
   FUZZ_EXPECT(opened->listens());
   return opened;

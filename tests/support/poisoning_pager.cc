@@ -317,7 +317,7 @@ result<void> poisoning_pager::add_server(std::string_view /*server*/) {
   return error{"the simulated pager has no servers; use the real one", ENOSYS};
 }
 
-result<std::uint64_t> poisoning_pager::remove_server(std::string_view server) {
+result<std::uint64_t> poisoning_pager::remove_server(std::string_view server, removal /*step*/) {
   return add_server(server).error();
 }
 

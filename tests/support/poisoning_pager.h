@@ -69,7 +69,7 @@ class poisoning_pager final : public pager::page_guard {
   // Nothing is evicted from here on until the next fetch.
   void validate() const override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
-  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server, removal step) override;
   void prepare_exit() override {}
   void prepare_fork() override {}
   void after_fork_in_parent() override {}

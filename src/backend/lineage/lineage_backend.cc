@@ -111,9 +111,9 @@ result<void> lineage_backend::add_server(std::string_view server) {
   return own != nullptr ? own->add_server(server) : backend::add_server(server);
 }
 
-result<std::uint64_t> lineage_backend::remove_server(std::string_view server) {
+result<std::uint64_t> lineage_backend::remove_server(std::string_view server, removal step) {
   backend* const own = own_.load(std::memory_order_acquire);
-  return own != nullptr ? own->remove_server(server) : backend::remove_server(server);
+  return own != nullptr ? own->remove_server(server, step) : backend::remove_server(server, step);
 }
 
 void lineage_backend::prepare_exit() {

@@ -49,7 +49,7 @@ class lineage_backend final : public backend {
   std::uint64_t tend() override;
   [[nodiscard]] bool wants_tending() const override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
-  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server, removal step) override;
   // Does nothing while children may still read stored bytes.
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }

@@ -67,13 +67,28 @@ void cluster_directory::add_home(std::uint32_t slot) {
   homes_[home_count_++] = slot;
 }
 
+// Every one that is shunned had a home, which is kept: there are no more of them than homes.
+void cluster_directory::shun(const node_address& node) {
+  const lock_guard guard(lock_);
+  if (is_shunned(node)) return;
+  FAR_CHECK(shunned_count_ < shunned_.size(), "a far tier has no more members than that");
+  shunned_[shunned_count_++] = node;
+}
+
+// The name of its host may have been announced since.
+bool cluster_directory::is_shunned(const node_address& node) const {
+  const auto known = std::span(shunned_).first(shunned_count_);
+  return std::ranges::any_of(known,
+                             [&](const node_address& one) { return one.host == node.host && one.port == node.port; });
+}
+
 std::optional<cluster_directory::vacancy> cluster_directory::next_vacancy(std::uint64_t now_ns,
                                                                           std::uint64_t pause_ns) {
   constexpr unsigned enough_replies = 2;
   const lock_guard guard(lock_);
   if (home_count_ == homes_.size()) return std::nullopt;
   for (vacant_master& seen : std::span(vacant().masters).first(vacant().count)) {
-    if (seen.replies < enough_replies) continue;
+    if (seen.replies < enough_replies || is_shunned(seen.place.master)) continue;
     if (seen.offered_ns != 0 && now_ns - seen.offered_ns < pause_ns) continue;
     seen.offered_ns = now_ns;
     return seen.place;

@@ -36,6 +36,9 @@ class cluster_directory {
   // A member lives in this slot from now on; it may be made more than once before it is there.
   void add_home(std::uint32_t slot);
 
+  // A node that the user has taken out of use: its slots are no vacancies any more, whoever's they are.
+  void shun(const node_address& node);
+
   // A slot of a master in which no member lives, according to two replies in a row: a failover or a migration may be
   // half way in one. A master is returned once in `pause_ns`.
   struct vacancy {
@@ -61,6 +64,7 @@ class cluster_directory {
     std::size_t count = 0;
   };
 
+  [[nodiscard]] bool is_shunned(const node_address& node) const FAR_REQUIRES(lock_);
   void note_master(const cluster_node& master, const node_address& address, vacant_list* next) FAR_REQUIRES(lock_);
   [[nodiscard]] vacant_list& vacant() FAR_REQUIRES(lock_) { return vacant_[turn_]; }
 
@@ -70,6 +74,8 @@ class cluster_directory {
   std::size_t next_node_ FAR_GUARDED_BY(lock_) = 0;
   std::array<std::uint32_t, most_homes> homes_ FAR_GUARDED_BY(lock_){};
   std::size_t home_count_ FAR_GUARDED_BY(lock_) = 0;
+  std::array<node_address, most_homes> shunned_ FAR_GUARDED_BY(lock_);
+  std::size_t shunned_count_ FAR_GUARDED_BY(lock_) = 0;
   // The one of the last reply, and room for the one of the next.
   std::array<vacant_list, 2> vacant_ FAR_GUARDED_BY(lock_);
   std::size_t turn_ FAR_GUARDED_BY(lock_) = 0;

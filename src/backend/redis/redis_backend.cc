@@ -50,15 +50,15 @@ result<redis_trust> redis_trust::load(const redis_options& chosen) {
   return loaded;
 }
 
-result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& server, const redis_options& chosen,
-                                                           const redis_trust& trust, const cluster_home& home) {
+result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& server,
+                                                           const std::vector<socket_address>& addresses,
+                                                           const redis_options& chosen, const redis_trust& trust,
+                                                           const cluster_home& home) {
   const bool in_cluster = home.directory != nullptr;
   const std::string peer =
       std::string(chosen.tls ? "rediss" : "redis") + (in_cluster ? "+cluster" : "") + "://" + server.text();
-  const result<std::vector<socket_address>> addresses = resolve(server);
-  if (!addresses) return addresses.error();
-  const auto shared_addresses = std::make_shared<const server_addresses>(addresses.value());
   std::unique_ptr<redis_backend> created(new redis_backend(peer, draw_stem(chosen.prefix, home), chosen, trust));
+  created->lookup_ = std::make_unique<server_lookup>(server, peer, addresses);
   if (in_cluster) {
     created->directory_ = home.directory;
     static_cast<void>(created->session_.retarget(home.master));
@@ -66,7 +66,7 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
   }
   const std::string name = home.master.name[0] != '\0' ? home.master.name.data() : server.host;
   const auto open_stream = [&]() -> result<std::unique_ptr<byte_stream>> {
-    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(shared_addresses);
+    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(created->lookup_->addresses());
     if (!stream || !trust.tls) return stream;
     return std::unique_ptr<byte_stream>(std::make_unique<secure_stream>(std::move(stream).value(), *trust.tls, name));
   };
@@ -97,7 +97,9 @@ result<std::unique_ptr<redis_backend>> redis_backend::make(const tcp_endpoint& s
 
 result<std::unique_ptr<backend>> redis_backend::open(const tcp_endpoint& server, const redis_options& chosen,
                                                      const redis_trust& trust, std::uint64_t patience_ns) {
-  result<std::unique_ptr<redis_backend>> created = make(server, chosen, trust);
+  const result<std::vector<socket_address>> addresses = resolve(server);
+  if (!addresses) return addresses.error();
+  result<std::unique_ptr<redis_backend>> created = make(server, addresses.value(), chosen, trust);
   if (!created) return created.error();
   if (result<void> connected = created.value()->connect(patience_ns); !connected) return connected.error();
   return std::unique_ptr<backend>(std::move(created).value());
@@ -105,7 +107,9 @@ result<std::unique_ptr<backend>> redis_backend::open(const tcp_endpoint& server,
 
 result<std::unique_ptr<backend>> redis_backend::open_later(const tcp_endpoint& server, const redis_options& chosen,
                                                            const redis_trust& trust) {
-  result<std::unique_ptr<redis_backend>> created = make(server, chosen, trust);
+  const result<std::vector<socket_address>> known = resolve(server);
+  const std::vector<socket_address> addresses = known ? known.value() : std::vector<socket_address>();
+  result<std::unique_ptr<redis_backend>> created = make(server, addresses, chosen, trust);
   if (!created) return created.error();
   created.value()->connect_later();
   return std::unique_ptr<backend>(std::move(created).value());
@@ -114,7 +118,9 @@ result<std::unique_ptr<backend>> redis_backend::open_later(const tcp_endpoint& s
 result<std::unique_ptr<backend>> redis_backend::open(const cluster_home& home, const redis_options& chosen,
                                                      const redis_trust& trust) {
   const tcp_endpoint master{.host = home.master.host.data(), .port = home.master.port};
-  result<std::unique_ptr<redis_backend>> created = make(master, chosen, trust, home);
+  const result<std::vector<socket_address>> addresses = resolve(master);
+  if (!addresses) return addresses.error();
+  result<std::unique_ptr<redis_backend>> created = make(master, addresses.value(), chosen, trust, home);
   if (!created) return created.error();
   const std::uint64_t patience_ns = std::numeric_limits<std::uint64_t>::max();
   if (result<void> connected = created.value()->connect(patience_ns); !connected) return connected.error();
@@ -124,7 +130,9 @@ result<std::unique_ptr<backend>> redis_backend::open(const cluster_home& home, c
 result<std::unique_ptr<backend>> redis_backend::open_later(const cluster_home& home, const redis_options& chosen,
                                                            const redis_trust& trust) {
   const tcp_endpoint master{.host = home.master.host.data(), .port = home.master.port};
-  result<std::unique_ptr<redis_backend>> created = make(master, chosen, trust, home);
+  const result<std::vector<socket_address>> known = resolve(master);
+  const std::vector<socket_address> addresses = known ? known.value() : std::vector<socket_address>();
+  result<std::unique_ptr<redis_backend>> created = make(master, addresses, chosen, trust, home);
   if (!created) return created.error();
   created.value()->connect_later();
   return std::unique_ptr<backend>(std::move(created).value());
@@ -144,6 +152,7 @@ redis_backend::~redis_backend() {
     // This process is an unannounced fork. Sockets are closed without a message, and their epoll descriptors are left
     // alone: both are shared with the parent.
     for (const std::unique_ptr<redis_connection>& connection : connections_) connection->restart_in_child();
+    lookup_->abandon();
     return;
   }
   if (is_child()) return;
@@ -166,6 +175,16 @@ bool redis_backend::is_at(std::string_view server) const {
   return server == node.text() || server == std::string(node.name.data()) + ":" + std::to_string(node.port);
 }
 
+// No other part goes to that node later. A part that is removed by its own name may be on any.
+void redis_backend::note_removal(std::string_view server) {
+  if (is_at(server)) directory_->shun(session_.target());
+}
+
+// A server that is away may have moved. The nodes of a cluster are followed by what it says of their addresses.
+std::uint64_t redis_backend::tend_more() {
+  return lookup_->tend(connections_[0]->away_since_ns(), time().now_ns());
+}
+
 // They are renewed as long as the process lives.
 void redis_backend::prepare_exit() {
   if (is_child() || !owns_connections()) return;
@@ -185,6 +204,7 @@ void redis_backend::prepare_exit() {
 void redis_backend::after_fork_in_child() {
   become_child();
   session_.unlock_after_fork();
+  lookup_->restart_in_child();
   if (directory_ != nullptr) directory_->unlock_after_fork();
   if (trust_.tls) trust_.tls->unlock_after_fork();
   for (const std::unique_ptr<redis_connection>& connection : connections_) connection->restart_in_child();

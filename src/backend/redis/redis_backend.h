@@ -11,6 +11,7 @@
 #include "backend/redis/redis_connection.h"
 #include "backend/redis/redis_session.h"
 #include "backend/redis/redis_uri.h"
+#include "backend/tcp/server_lookup.h"
 #include "backend/tcp/store_backend.h"
 #include "base/result.h"
 #include "platform/clock.h"
@@ -46,8 +47,8 @@ class redis_backend final : public store_backend {
   [[nodiscard]] static result<std::unique_ptr<backend>> open(const cluster_home& home, const redis_options& chosen,
                                                              const redis_trust& trust);
 
-  // A backend of a server that is not reachable now: tend() keeps trying. Until it has been reached it does not
-  // answer() and has no room. Errors: its name cannot be resolved.
+  // A backend of a server that is not reachable now, or whose name has no address now: tend() keeps trying. Until it
+  // has been reached it does not answer() and has no room. Errors: no descriptor left.
   [[nodiscard]] static result<std::unique_ptr<backend>> open_later(const tcp_endpoint& server,
                                                                    const redis_options& chosen,
                                                                    const redis_trust& trust);
@@ -62,6 +63,7 @@ class redis_backend final : public store_backend {
   [[nodiscard]] std::uint64_t lease_ns() const override { return chosen_.lease_ns; }
   [[nodiscard]] std::uint64_t server_identity() const override { return session_.identity(); }
   [[nodiscard]] bool is_at(std::string_view server) const override;
+  void note_removal(std::string_view server) override;
   void prepare_exit() override;
   void after_fork_in_child() override;
   [[nodiscard]] std::string describe() const override;
@@ -69,17 +71,20 @@ class redis_backend final : public store_backend {
  private:
   redis_backend(std::string peer, std::string stem, const redis_options& chosen, const redis_trust& trust);
   [[nodiscard]] static result<std::unique_ptr<redis_backend>> make(const tcp_endpoint& server,
+                                                                   const std::vector<socket_address>& addresses,
                                                                    const redis_options& chosen,
                                                                    const redis_trust& trust,
                                                                    const cluster_home& home = {});
   [[nodiscard]] std::uint64_t usable_slots() const override;
   [[nodiscard]] far::error has_no_room() const override;
+  [[nodiscard]] std::uint64_t tend_more() override;
   [[nodiscard]] const session_epoch& session() const override { return session_; }
 
   const redis_options chosen_;
   const redis_trust trust_;
   redis_session session_;
   std::shared_ptr<cluster_directory> directory_;  // nullptr: a single server
+  std::unique_ptr<server_lookup> lookup_;
   std::vector<std::unique_ptr<redis_connection>> connections_;
 };
 

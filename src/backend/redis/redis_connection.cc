@@ -66,8 +66,7 @@ store_connection::joining redis_connection::join_session() {
   if (joined.epoch != epoch()) return joining::stale;
   if (settings_.cluster != nullptr) return join_cluster(joined);
   if (!joined.run_id.is_known()) return settings_.writes ? joining::now : joining::later;
-  // Another address may belong to another server, without our keys.
-  stream().use_address(joined.address);
+  stream().use_address(next_address(joined.address));
   return joining::now;
 }
 
@@ -134,6 +133,9 @@ void redis_connection::take_facts(const completion_sink* sink) {
       return redirect();
     }
   }
+  if (!in_cluster && is_stranger(facts)) {
+    return break_off(EADDRNOTAVAIL, "another server answers at this address of its name");
+  }
   const std::string objection = facts.objection(in_cluster);
   if (!objection.empty()) {
     const bool news = session_.note_refusal(true);
@@ -157,11 +159,31 @@ void redis_connection::take_facts(const completion_sink* sink) {
     }
     log_line(log_level::info, "far tier %s: what is stored there has moved to %s", peer(), node_.text().c_str());
   }
+  if (!in_cluster && session_.moved(epoch(), stream().address())) {
+    log_line(log_level::info, "far tier %s has been found at another address of its name", peer());
+  }
   session_.note(facts);
   session_.note_departure(facts.run_id, false);
   if (detour_ != nullptr) end_detour(facts.run_id);
   process_ = facts.run_id;
   session_.note_identity(facts.run_id);
+}
+
+// Another process at another address of the name may be another server, and ours may still have our strings. When their
+// lease is over there, too, nothing is lost by believing the other one.
+bool redis_connection::is_stranger(const server_facts& facts) {
+  const redis_session::view joined = session_.now();
+  if (joined.epoch != epoch() || !joined.run_id.is_known() || joined.run_id == facts.run_id) return false;
+  if (stream().address() == joined.address || !strings_.store_anything()) return false;
+  if (time().now_ns() > session_.last_contact_ns() + settings_.lease_ns) return false;
+  if (session_.note_stranger(epoch())) {
+    log_line(log_level::warning,
+             "far tier %s: another server, without the bytes of this program, answers at an address of its name. They "
+             "may still be at the address of before, which is tried until the lease is over. If that server is gone "
+             "for good, with other copies: farheap remove-server, then add-server",
+             peer());
+  }
+  return true;
 }
 
 void redis_connection::lose_session(const char* why, const completion_sink* sink) {

@@ -66,6 +66,7 @@ class redis_connection final : public store_connection, private reply_sink {
   void take_handshake(std::size_t bytes, std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);
   void take_step(const completion_sink* sink) FAR_REQUIRES(lock);
   void take_facts(const completion_sink* sink) FAR_REQUIRES(lock);
+  [[nodiscard]] bool is_stranger(const server_facts& facts) FAR_REQUIRES(lock);
   void lose_session(const char* why, const completion_sink* sink) FAR_REQUIRES(lock);
 
   void build(std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);

@@ -49,6 +49,16 @@ class redis_session final : public session_epoch {
     return true;
   }
 
+  // The process of the session of `epoch` has been found at another address of its name. Returns whether that is news.
+  bool moved(std::uint32_t epoch, std::size_t address) {
+    const lock_guard guard(lock_);
+    if (now_.epoch != epoch || now_.address == address) return false;
+    now_.address = address;
+    return true;
+  }
+  // Another server answers under the same name. Returns whether that is news in this epoch.
+  [[nodiscard]] bool note_stranger(std::uint32_t epoch) { return told_of_stranger_.exchange(epoch) != epoch; }
+
   // In a cluster: where the owner of our hash slot is thought to be.
   [[nodiscard]] node_address target() const {
     const lock_guard guard(lock_);
@@ -136,6 +146,7 @@ class redis_session final : public session_epoch {
   std::atomic<std::uint64_t> room_bytes_{0};
   std::atomic<std::uint64_t> identity_{0};
   std::atomic<bool> refuses_{false};
+  std::atomic<std::uint32_t> told_of_stranger_{0};
 };
 
 }  // namespace far::backend

@@ -32,6 +32,9 @@ class redis_strings {
   // The source of blocks to create and to delete; nullptr: there is none.
   void set_control(control_source* control) { control_ = control; }
 
+  // Whether anything is stored in the strings, as far as the source of blocks knows.
+  [[nodiscard]] bool store_anything() const { return control_ == nullptr || control_->stores_anything(); }
+
   // Adds commands for the tasks under way, and begins those that are due.
   void build(std::uint32_t epoch, std::uint64_t now_ns);
   // A command of build() has been answered; `code`: 0, or why it failed.

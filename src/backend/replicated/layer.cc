@@ -181,18 +181,21 @@ result<void> layer::check_removal(std::string_view name, member_mask removed, st
                ENOSPC};
 }
 
-result<std::uint64_t> layer::remove(std::string_view name, std::uint64_t used_groups) {
+result<std::uint64_t> layer::remove(std::string_view name, removal step, std::uint64_t used_groups) {
   const lock_guard guard(members_lock_);
   std::string known;
   member_mask named = 0;
   bool is_retired = false;
   for (std::size_t i = member_count(); i-- > 0;) {
-    const bool is_named = at(i).name() == name || at(i).store().is_at(name);
+    const bool has_name = step == removal::begin && (at(i).name() == name || at(i).store().is_at(name));
+    const bool is_named = has_name || (at(i).is_removed() && at(i).removed_as() == name);
     if (is_named && !at(i).is_retired()) named |= member_mask{1} << i;
     is_retired |= is_named && at(i).is_retired();
     if (!at(i).is_gone()) known += (known.empty() ? "" : ", ") + at(i).name();
   }
   if (named == 0 && is_retired) return std::uint64_t{0};
+  if (named == 0 && step == removal::go_on)
+    return error{"server " + std::string(name) + " is not being removed", ENOENT};
   if (named == 0) {
     return error{"server " + std::string(name) + " does not belong to the far tier, which has " + known, ENOENT};
   }
@@ -205,7 +208,7 @@ result<std::uint64_t> layer::remove(std::string_view name, std::uint64_t used_gr
   std::uint64_t left = 0;
   for (std::size_t i = 0; i < member_count(); ++i) {
     if (!is_in(i)) continue;
-    if (!at(i).is_removed()) at(i).begin_leaving();
+    if (!at(i).is_removed()) at(i).begin_leaving(name);
     left += at(i).extents.load();
   }
   if (is_news) call_for_attention();

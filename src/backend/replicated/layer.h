@@ -72,7 +72,7 @@ class layer {
   // Makes the members of this name, or on the server of this name now, leave, if those that stay can hold
   // `used_groups`; returns how many groups they still have a copy of, and 0 only when they are gone. Errors: no such
   // member, too few or too small others.
-  [[nodiscard]] result<std::uint64_t> remove(std::string_view name, std::uint64_t used_groups);
+  [[nodiscard]] result<std::uint64_t> remove(std::string_view name, removal step, std::uint64_t used_groups);
 
   // The most groups that fit with all copies or, while members are lost or leave, with as many copies as possible.
   // `without`: as if these left, too. max(): only the machines limit it.

@@ -34,10 +34,10 @@ class leaving_members : public replicated_test {
 
   // The answer to a removal that has been waited for.
   result<std::uint64_t> remove(const std::string& name) {
-    result<std::uint64_t> left = tested_->remove_server(name);
+    result<std::uint64_t> left = tested_->remove_server(name, removal::begin);
     for (int i = 0; i < 60'000 && left && left.value() > 0; ++i) {
       tend(ms);
-      left = tested_->remove_server(name);
+      left = tested_->remove_server(name, removal::go_on);
     }
     return left;
   }
@@ -178,12 +178,13 @@ TEST_F(leaving_members, a_server_is_removed_and_may_be_added_again) {
   fill(first, groups);
   const std::uint64_t held_bytes = groups_on(1) * group_slots * page_bytes;
   ASSERT_GT(held_bytes, 0u);
-  EXPECT_EQ(tested_->remove_server("m1").value(), held_bytes);
+  EXPECT_EQ(tested_->remove_server("m1", removal::begin).value(), held_bytes);
   EXPECT_EQ(members_[1]->retirements, 0u);
   members_[1]->refused_retirements = 2;
   EXPECT_EQ(remove("m1").value(), 0u);
   EXPECT_EQ(members_[1]->retirements, 1u) << "it may be ended as soon as this is said";
-  EXPECT_EQ(tested_->remove_server("m1").value(), 0u) << "it may be asked again";
+  EXPECT_EQ(tested_->remove_server("m1", removal::begin).value(), 0u) << "it may be asked again";
+  EXPECT_EQ(tested_->remove_server("m2", removal::go_on).error().code, ENOENT) << "nobody has removed that one";
   EXPECT_EQ(tested_->describe().find("m1"), std::string::npos);
   members_[1]->forget();
   members_[1]->error_code = ECONNREFUSED;
@@ -197,6 +198,8 @@ TEST_F(leaving_members, a_server_is_removed_and_may_be_added_again) {
   tend_until_whole();
   EXPECT_GT(added.used(), 0u);
   expect_values(first, groups);
+  EXPECT_EQ(tested_->remove_server("m1", removal::go_on).value(), 0u) << "the removal of before is over";
+  EXPECT_EQ(tested_->describe().find("leaving"), std::string::npos) << "the new one stays";
   EXPECT_EQ(remove("m1").value(), 0u) << "of two members of one name, the present one";
   EXPECT_EQ(added.used(), 0u);
   expect_values(first, groups);
@@ -218,7 +221,7 @@ TEST_F(leaving_members, servers_that_are_needed_are_not_removed) {
   const slot_id first = tested_->allocate(6 * group_slots).value();
   fill(first, 6);
   const auto refused = [this](const std::string& name, int code, const std::string& words) {
-    const result<std::uint64_t> left = tested_->remove_server(name);
+    const result<std::uint64_t> left = tested_->remove_server(name, removal::begin);
     ASSERT_FALSE(left.ok());
     EXPECT_EQ(left.error().code, code);
     EXPECT_NE(left.error().message.find(words), std::string::npos) << left.error().message;
@@ -239,7 +242,7 @@ TEST_F(leaving_members, a_lost_server_is_none_that_stays) {
   fill(first, 6);
   members_[2]->error_code = ECONNREFUSED;
   tend(3000 * ms);
-  const result<std::uint64_t> refused = tested_->remove_server("m0");
+  const result<std::uint64_t> refused = tested_->remove_server("m0", removal::begin);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, EBUSY);
   EXPECT_NE(refused.error().message.find("1 would be left"), std::string::npos) << refused.error().message;
@@ -254,7 +257,7 @@ TEST_F(leaving_members, the_number_of_copies_is_kept_while_a_removed_member_is_l
   open(4, 2);
   const slot_id first = tested_->allocate(groups * group_slots).value();
   fill(first, groups);
-  static_cast<void>(tested_->remove_server("m2").value());
+  static_cast<void>(tested_->remove_server("m2", removal::begin).value());
   tend(5 * ms);
   members_[2]->forget();
   members_[2]->error_code = ECONNREFUSED;

@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "backend/backend.h"
 #include "backend/replicated/placement.h"
@@ -124,8 +125,14 @@ class member {
   [[nodiscard]] bool is_retired() const { return departure_.load() == departure::retired; }
   // Whether it may get new copies.
   [[nodiscard]] bool takes_copies() const { return serves() && !is_leaving(); }
-  // In this order, and for good. be_gone() requires that it holds nothing and that nobody is giving it anything.
-  void begin_leaving() { departure_.store(departure::leaving); }
+  // In this order, and for good. begin_leaving() takes the name by which the user removes it; one thread at a time
+  // calls it and removed_as(). be_gone() requires that it holds nothing and that nobody is giving it anything.
+  void begin_leaving(std::string_view name) {
+    removed_as_ = name;
+    store_->note_removal(name);
+    departure_.store(departure::leaving);
+  }
+  [[nodiscard]] const std::string& removed_as() const { return removed_as_; }
   void be_gone() { departure_.store(departure::gone); }
   void be_retired() { departure_.store(departure::retired); }
 
@@ -184,6 +191,7 @@ class member {
   std::atomic<std::uint64_t> health_;
   std::atomic<std::uint64_t> incarnation_;
   std::atomic<departure> departure_{departure::none};
+  std::string removed_as_;
   std::atomic<std::uint64_t> read_latency_ns_{0};
 };
 

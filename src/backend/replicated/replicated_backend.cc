@@ -438,14 +438,14 @@ result<void> replicated_backend::add_member(std::unique_ptr<backend> store, std:
   return {};
 }
 
-result<std::uint64_t> replicated_backend::remove_server(std::string_view server) {
-  if (shared_.detached()) return backend::remove_server(server);
+result<std::uint64_t> replicated_backend::remove_server(std::string_view server, removal step) {
+  if (shared_.detached()) return backend::remove_server(server, step);
   std::uint64_t used_groups = 0;
   {
     const lock_guard guard(placement_lock_);
     used_groups = placed_groups_ - free_groups_;
   }
-  const result<std::uint64_t> left = shared_.remove(server, used_groups);
+  const result<std::uint64_t> left = shared_.remove(server, step, used_groups);
   if (!left) return left.error();
   return left.value() * group_slots * page_bytes;
 }

@@ -87,7 +87,7 @@ class replicated_backend final : public backend, private placement {
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
-  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server, removal step) override;
   void prepare_exit() override;
   void keep_in_place(bool wanted) override { shared_.keep_in_place(wanted); }
   void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;

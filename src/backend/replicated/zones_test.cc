@@ -120,8 +120,8 @@ TEST_F(zones, least_copies_are_in_different_ones) {
 
 TEST_F(zones, the_last_server_of_a_zone_that_is_needed_is_not_removed) {
   open_in({"a", "a", "b"}, 2);
-  EXPECT_EQ(tested_->remove_server("m2").error().code, EBUSY);
-  EXPECT_TRUE(tested_->remove_server("m0").ok());
+  EXPECT_EQ(tested_->remove_server("m2", removal::begin).error().code, EBUSY);
+  EXPECT_TRUE(tested_->remove_server("m0", removal::begin).ok());
 }
 
 TEST_F(zones, an_added_server_takes_a_share_of_its_zone) {

@@ -155,10 +155,10 @@ result<void> stacked_backend::add_server(std::string_view server) {
   return members_[0]->add_server(server);
 }
 
-result<std::uint64_t> stacked_backend::remove_server(std::string_view server) {
-  const result<std::uint64_t> left = members_[1]->remove_server(server);
+result<std::uint64_t> stacked_backend::remove_server(std::string_view server, removal step) {
+  const result<std::uint64_t> left = members_[1]->remove_server(server, step);
   if (left || left.error().code != ENOTSUP) return left;
-  return members_[0]->remove_server(server);
+  return members_[0]->remove_server(server, step);
 }
 
 void stacked_backend::keep_in_place(bool wanted) {

@@ -38,7 +38,7 @@ class stacked_backend final : public backend {
   [[nodiscard]] bool wants_tending() const override;
   // To the tier that has servers.
   [[nodiscard]] result<void> add_server(std::string_view server) override;
-  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server) override;
+  [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server, removal step) override;
   void keep_in_place(bool wanted) override;
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return members_[0]->answers() && members_[1]->answers(); }

@@ -308,8 +308,8 @@ result<void> striped_backend::add_server(std::string_view server) {
   return add_member(std::move(added.store), std::move(added.name), std::move(added.zone));
 }
 
-result<std::uint64_t> striped_backend::remove_server(std::string_view server) {
-  if (shared_.members.detached()) return backend::remove_server(server);
+result<std::uint64_t> striped_backend::remove_server(std::string_view server, removal step) {
+  if (shared_.members.detached()) return backend::remove_server(server, step);
   std::uint64_t needed_groups = 0;
   {
     const lock_guard guard(shared_.table.lock);
@@ -317,7 +317,7 @@ result<std::uint64_t> striped_backend::remove_server(std::string_view server) {
   }
   // The compactor needs room in those that are left.
   while (usable_pages(needed_groups, group_slots * shape().data) < used_slots_.load()) ++needed_groups;
-  const result<std::uint64_t> left = shared_.members.remove(server, needed_groups);
+  const result<std::uint64_t> left = shared_.members.remove(server, step, needed_groups);
   if (!left) return left.error();
   return left.value() * group_slots * page_bytes;
 }

@@ -435,7 +435,7 @@ TEST_F(striped, refusals_say_what_to_write) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message, "parity=2+1 takes between 3 and 55 servers, not 2");
   open(3, {2, 1});
-  EXPECT_EQ(tested_->remove_server("m2").error().message,
+  EXPECT_EQ(tested_->remove_server("m2", removal::begin).error().message,
             "server m2 cannot be removed: parity=2+1 needs 3 servers, and 2 would be left; add one first (farheap "
             "add-server PID HOST:PORT)");
 }

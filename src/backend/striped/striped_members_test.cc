@@ -119,14 +119,14 @@ TEST_F(striped, an_empty_group_that_lacks_a_place_is_used_while_a_member_is_away
 TEST_F(striped, a_member_is_removed_only_if_the_others_have_room) {
   open(4, {2, 1}, 6 * group_slots);
   while (model_.size() + 64 <= 5 * group_slots * 2) static_cast<void>(write_new(64));
-  EXPECT_EQ(tested_->remove_server("m0").error().message,
+  EXPECT_EQ(tested_->remove_server("m0", removal::begin).error().message,
             "server m0 cannot be removed: the others have room for 24.0 MiB, and 28.0 MiB are stored; add a server "
             "first (farheap add-server PID HOST:PORT), or give those more memory");
   for (int i = 0; i < 16; ++i) {
     for (slot_id slot = model_.begin()->first, end = slot + 64; slot < end; ++slot) free(slot);
   }
   tend(200 * ms);
-  ASSERT_TRUE(tested_->remove_server("m0").ok());
+  ASSERT_TRUE(tested_->remove_server("m0", removal::begin).ok());
   while (true) {
     const result<slot_id> more = tested_->allocate(64);
     if (!more.ok()) break;
@@ -141,11 +141,11 @@ TEST_F(striped, a_removed_member_is_emptied_under_writes_and_gone) {
   open(4, {2, 1});
   for (int i = 0; i < 40; ++i) static_cast<void>(write_new(64));
   ASSERT_GT(members_[1]->used(), 0u);
-  result<std::uint64_t> left = tested_->remove_server("m1");
+  result<std::uint64_t> left = tested_->remove_server("m1", removal::begin);
   for (int i = 0; i < 1000 && left.ok() && left.value() > 0; ++i) {
     if (i % 100 == 0) static_cast<void>(write_new(64));
     tend(ms);
-    left = tested_->remove_server("m1");
+    left = tested_->remove_server("m1", removal::go_on);
   }
   ASSERT_TRUE(left.ok());
   EXPECT_EQ(left.value(), 0u);
@@ -159,7 +159,7 @@ TEST_F(striped, a_removed_member_is_emptied_under_writes_and_gone) {
   members_[2]->error_code = 0;
   tend_until_whole();
   // Another one of its name.
-  EXPECT_FALSE(tested_->remove_server("m2").ok());
+  EXPECT_FALSE(tested_->remove_server("m2", removal::begin).ok());
   auto again = std::make_unique<controlled>("m1", 4096);
   members_.push_back(again.get());
   ASSERT_TRUE(tested_->add_member(std::move(again), "m1").ok());

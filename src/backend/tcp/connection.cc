@@ -38,18 +38,6 @@ store_connection::joining tcp_connection::join_session() {
   return joining::now;
 }
 
-// A session's server is looked for where the session was opened, and when it has not answered there for longer than the
-// timeout, at the other addresses of its name by turns.
-std::size_t tcp_connection::next_address(std::size_t home) {
-  const std::uint64_t since_ns = away_since_ns();
-  const bool is_away = since_ns != 0 && time().now_ns() > since_ns + timeout_ns();
-  was_home_ = !is_away || !was_home_;
-  if (was_home_) return home;
-  elsewhere_ = stream().address_after(elsewhere_);
-  if (elsewhere_ == home) elsewhere_ = stream().address_after(elsewhere_);
-  return elsewhere_;
-}
-
 void tcp_connection::begin_handshake() {
   handshake_.begin(joining_, channel_, oldest_version_);
 }

@@ -69,7 +69,6 @@ class tcp_connection final : public store_connection {
   void be_welcomed(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
   void be_unknown(const completion_sink* sink) FAR_REQUIRES(lock);
   void lose_session(const completion_sink* sink) FAR_REQUIRES(lock);
-  [[nodiscard]] std::size_t next_address(std::size_t home) FAR_REQUIRES(lock);
 
   void receive(std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);
   [[nodiscard]] bool parse(std::uint64_t now_ns, const completion_sink* sink) FAR_REQUIRES(lock);
@@ -89,8 +88,6 @@ class tcp_connection final : public store_connection {
   std::uint32_t channel_ FAR_GUARDED_BY(lock);
   bool opens_session_;
   wire::session_id joining_ FAR_GUARDED_BY(lock){};                           // asked for by the hello
-  bool was_home_ FAR_GUARDED_BY(lock) = false;                                // the last attempt, for the session
-  std::size_t elsewhere_ FAR_GUARDED_BY(lock) = 0;                            // the last other address that was tried
   std::uint16_t oldest_version_ FAR_GUARDED_BY(lock) = wire::oldest_version;  // that it offers
 
   request_messages requests_ FAR_GUARDED_BY(lock);

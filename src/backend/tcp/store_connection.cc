@@ -88,6 +88,16 @@ void store_connection::start_connecting(std::uint64_t now_ns) {
   if (failed != 0) break_off(failed, stream_->explanation());
 }
 
+std::size_t store_connection::next_address(std::size_t home) {
+  const std::uint64_t since_ns = away_since_ns();
+  const bool is_away = since_ns != 0 && time_.now_ns() > since_ns + timeout_ns_;
+  was_home_ = !is_away || !was_home_;
+  if (was_home_) return home;
+  elsewhere_ = stream_->address_after(elsewhere_);
+  if (elsewhere_ == home) elsewhere_ = stream_->address_after(elsewhere_);
+  return elsewhere_;
+}
+
 void store_connection::go_on_connecting() {
   const int outcome = stream_->finish_connecting();
   if (outcome == EINPROGRESS) return;

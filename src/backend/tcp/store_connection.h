@@ -104,6 +104,10 @@ class store_connection : public transfer_connection {
     return now_ns >= heard_ns_ + ping_after_ns();
   }
 
+  // Where to look for the server of a session that was opened at address `home` of its name: there, and when it has not
+  // answered for longer than the timeout, at the other addresses by turns with that one.
+  [[nodiscard]] std::size_t next_address(std::size_t home) FAR_REQUIRES(lock);
+
   // The handshake is over.
   void become_ready(std::uint64_t now_ns) FAR_REQUIRES(lock);
   // `why` "": the meaning of the code.
@@ -178,6 +182,8 @@ class store_connection : public transfer_connection {
   std::uint64_t attempt_deadline_ns_ FAR_GUARDED_BY(lock) = 0;  // connecting and handshaking
   std::uint64_t heard_ns_ FAR_GUARDED_BY(lock) = 0;             // ready: when bytes came last
   std::atomic<std::uint64_t> away_since_ns_;
+  bool was_home_ FAR_GUARDED_BY(lock) = false;      // the last attempt, for the session
+  std::size_t elsewhere_ FAR_GUARDED_BY(lock) = 0;  // the last other address that was tried
   unsigned failures_ FAR_GUARDED_BY(lock) = 0;      // in a row, without an answer in between
   unsigned redirections_ FAR_GUARDED_BY(lock) = 0;  // as well
   bool refused_ FAR_GUARDED_BY(lock) = false;

@@ -18,12 +18,6 @@ namespace {
 // How long a process that ends waits until it can say so.
 constexpr std::uint64_t exit_patience_ns = 1'000'000'000;
 
-// How long a server is away before its name is looked up again, and from one lookup to the next: other clients ask the
-// same DNS server.
-constexpr std::uint64_t lookup_after_ns = 1'000'000'000;
-constexpr std::uint64_t between_lookups_ns = 5'000'000'000;
-constexpr std::uint64_t lookup_pause_ns = 20'000'000;  // while one is under way
-
 }  // namespace
 
 result<tcp_trust> tcp_trust::load(const tcp_options& chosen) {
@@ -99,7 +93,7 @@ tcp_backend::~tcp_backend() {
     // alone: both are shared with the parent. A thread that held a lock there does not exist here.
     for (const std::unique_ptr<tcp_connection>& connection : connections_)
       connection->restart_in_child(wire::first_child_channel);
-    static_cast<void>(lookup_.release());  // perhaps amid a step
+    if (lookup_) lookup_->abandon();
     return;
   }
   if (is_child()) return;
@@ -119,10 +113,9 @@ void tcp_backend::add_stream(std::unique_ptr<byte_stream> stream) {
 }
 
 result<void> tcp_backend::make_connections(const tcp_endpoint& server, const std::vector<socket_address>& addresses) {
-  addresses_ = std::make_shared<server_addresses>(addresses);
-  if (address_in_digits(server.host, server.port).bytes == 0) lookup_ = std::make_unique<name_lookup>(server);
+  lookup_ = std::make_unique<server_lookup>(server, peer(), addresses);
   for (std::uint64_t i = 0; i < chosen_.connections; ++i) {
-    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(addresses_);
+    result<std::unique_ptr<byte_stream>> stream = socket_stream::create(lookup_->addresses());
     if (!stream) return stream.error();
     std::unique_ptr<byte_stream> used = std::move(stream).value();
     if (trust_.tls) used = std::make_unique<secure_stream>(std::move(used), *trust_.tls, server.host);
@@ -153,8 +146,7 @@ bool tcp_backend::say_farewell() {
 void tcp_backend::after_fork_in_child() {
   become_child();
   session_.unlock_after_fork();
-  if (addresses_) addresses_->unlock_after_fork();
-  if (lookup_) lookup_->cancel();
+  if (lookup_) lookup_->restart_in_child();
   if (trust_.tls) trust_.tls->unlock_after_fork();
   // Drawn at random: numbers of processes are not unique among containers.
   std::uint32_t drawn = 0;
@@ -163,37 +155,10 @@ void tcp_backend::after_fork_in_child() {
   for (const std::unique_ptr<tcp_connection>& connection : connections_) connection->restart_in_child(channel++);
 }
 
-// A server that is away may have moved: its name is looked up again from time to time until it answers.
+// A server that is away may have moved.
 std::uint64_t tcp_backend::tend_more() {
   if (lookup_ == nullptr) return std::numeric_limits<std::uint64_t>::max();
-  const std::uint64_t since_ns = connections_[0]->away_since_ns();
-  const std::uint64_t now_ns = time().now_ns();
-  if (since_ns == 0) {
-    lookup_->cancel();
-    is_lookup_failure_told_ = false;
-    return std::numeric_limits<std::uint64_t>::max();
-  }
-  if (lookup_->is_under_way()) {
-    end_lookup();
-  } else if (now_ns >= std::max(lookup_at_ns_, since_ns + lookup_after_ns)) {
-    lookup_at_ns_ = now_ns + between_lookups_ns;
-    lookup_->begin();
-  }
-  return lookup_pause_ns;
-}
-
-// Ends the lookup, if it has an answer.
-void tcp_backend::end_lookup() {
-  const std::optional<result<std::vector<socket_address>>> found = lookup_->advance();
-  if (!found) return;
-  if (*found) {
-    if (addresses_->replace(found->value())) {
-      log_line(log_level::info, "far tier %s: its name has other addresses now, which are tried, too", peer().c_str());
-    }
-  } else if (!std::exchange(is_lookup_failure_told_, true)) {
-    log_line(log_level::warning, "far tier %s: %s; going on with the addresses of before", peer().c_str(),
-             found->error().message.c_str());
-  }
+  return lookup_->tend(connections_[0]->away_since_ns(), time().now_ns());
 }
 
 std::string tcp_backend::describe() const {

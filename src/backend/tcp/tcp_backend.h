@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "backend/tcp/connection.h"
-#include "backend/tcp/name_lookup.h"
-#include "backend/tcp/server_addresses.h"
+#include "backend/tcp/server_lookup.h"
 #include "backend/tcp/store_backend.h"
 #include "backend/tcp/tcp_session.h"
 #include "backend/tcp/tcp_uri.h"
@@ -70,19 +69,13 @@ class tcp_backend final : public store_backend {
   [[nodiscard]] far::error has_no_room() const override;
   [[nodiscard]] bool say_farewell() override;
   [[nodiscard]] std::uint64_t tend_more() override;
-  void end_lookup();
   [[nodiscard]] const session_epoch& session() const override { return session_; }
 
   const tcp_options chosen_;
   const tcp_trust trust_;
   tcp_session session_;
   std::vector<std::unique_ptr<tcp_connection>> connections_;
-
-  // Of the server's name; both nullptr where it is an address, or in the simulation.
-  std::shared_ptr<server_addresses> addresses_;
-  std::unique_ptr<name_lookup> lookup_;
-  std::uint64_t lookup_at_ns_ = 0;       // when the name may be looked up again; of the thread that tends
-  bool is_lookup_failure_told_ = false;  // of this outage; as well
+  std::unique_ptr<server_lookup> lookup_;  // nullptr in the simulation
 };
 
 }  // namespace far::backend
