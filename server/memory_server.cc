@@ -157,8 +157,11 @@ result<void> memory_server::start_shared_memory() {
   if (chosen_.shm_name.empty()) return {};
   shm_service_options wanted;
   wanted.name = chosen_.shm_name;
-  wanted.settings = {
-      .lent = store_.get(), .tokens = &chosen_.tokens, .failures = &failures_, .patience_ns = chosen_.patience_ns};
+  wanted.settings = {.lent = store_.get(),
+                     .tokens = &chosen_.tokens,
+                     .failures = &failures_,
+                     .patience_ns = chosen_.patience_ns,
+                     .devices = protocol_.devices};
   wanted.spin_ns = chosen_.spin_ns;
   result<std::unique_ptr<shm_service>> service = shm_service::start(wanted);
   if (!service) return service.error();

@@ -39,12 +39,14 @@ std::string label(const char* name, const std::string& value) {
 
 // Only of tenants that have limits.
 void write_limits(text_writer& to, const store_report& report) {
-  to.describe("tenant_limit", "gauge", "What the tenant may ask for: connections, requests and bytes a second.");
+  to.describe("tenant_limit", "gauge",
+              "What the tenant may ask for: connections, devices, requests and bytes a second.");
   for (const auto& tenant : report.tenants) {
     const auto write = [&](const char* kind, std::uint64_t most) {
       if (most != 0) to.value("tenant_limit", label("tenant", tenant.name) + "," + label("kind", kind), most);
     };
     write("connections", tenant.limits.connections);
+    write("devices", tenant.limits.devices);
     write("requests", tenant.limits.requests);
     write("bytes", tenant.limits.bytes);
   }

@@ -79,7 +79,9 @@ void declare(CLI::App& parser, texts& into) {
   };
   list("--quota", into.quotas, "TENANT=SIZE", "the most that a tenant may hold; may be repeated");
   list("--limit", into.limits, "TENANT=LIMITS",
-       "what a tenant (*: each other one) may ask for: connections:N,requests:N,bandwidth:SIZE, the latter a second; "
+       "what a tenant (*: each other one) may ask for: connections:N,devices:N,requests:N,bandwidth:SIZE, the latter "
+       "two "
+       "a second; "
        "may be repeated");
   list("--plugin", into.plugins, "FILE[:OPTIONS]",
        "let clients have devices of this plugin, each in a process of its own; OPTIONS: deadline=DURATION,room=SIZE of "
@@ -198,9 +200,6 @@ result<void> take_plugins(const texts& from, options& into) {
   // What a device holds is counted as memory, and with a spill file the memory that is lent is not all memory.
   if (!from.spill.empty()) {
     return about("--plugin", "devices stay in memory, and cannot be counted beside --spill; run two servers");
-  }
-  if (from.listen.empty() && !from.shm_name.empty()) {
-    return about("--plugin", "clients reach devices over TCP; add --listen 127.0.0.1:7070");
   }
   return {};
 }

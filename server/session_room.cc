@@ -10,6 +10,8 @@ session::room session::take_room(std::uint64_t blocks) {
   const lock_guard guard(lock_);
   store_.lock_.assert_held();  // the same one
   if (ended_ || store_.draining()) return room::none;
+  const std::uint64_t most_devices = tenant_->limits.devices;
+  if (most_devices != 0 && tenant_->devices >= most_devices) return room::too_many;
   const lent_memory wanted{blocks, 0};
   if (!tenant_->has_room_for(wanted) || !store_.has_room_for(wanted)) {
     const bool comes_back =
@@ -20,14 +22,18 @@ session::room session::take_room(std::uint64_t blocks) {
   store_.held_.blocks += blocks;
   held_blocks_ += blocks;
   room_blocks_ += blocks;
+  ++tenant_->devices;
+  ++devices_;
   return room::granted;
 }
 
-void session::give_back_room(std::uint64_t blocks) {
+void session::give_back_room(std::uint64_t blocks, std::size_t devices) {
   const lock_guard guard(lock_);
   store_.lock_.assert_held();  // the same one
   if (ended_) return;          // its end has given back all
-  FAR_CHECK(blocks <= room_blocks_, "more room comes back than was taken");
+  FAR_CHECK(blocks <= room_blocks_ && devices <= devices_, "more room comes back than was taken");
+  tenant_->devices -= devices;
+  devices_ -= devices;
   held_blocks_ -= blocks;
   room_blocks_ -= blocks;
   store_.uncharge(*tenant_, blocks);

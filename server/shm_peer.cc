@@ -179,7 +179,7 @@ void shm_peer::welcome() {
   const std::array<int, wire::maximum_descriptors> shared{memory_->descriptor(), rings_.descriptor()};
   if (!send_handshake(shared)) return end(close_reason::peer_gone);
   rings_.close_descriptor();
-  requests_.emplace(counters_, rings_, *mine_.to, *memory_, socket_);
+  requests_.emplace(counters_, rings_, *mine_.to, *memory_, socket_, settings_.devices);
   phase_ = phase::serving;
 }
 

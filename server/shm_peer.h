@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,9 +28,10 @@ namespace far::server {
 // Shared by all connections of the service. It outlives them.
 struct shm_settings {
   store* lent = nullptr;
-  const token_book* tokens = nullptr;          // empty: only the server's own user and root may connect
-  failed_logins* failures = nullptr;           // nullptr: wrong tokens are not limited
-  std::uint64_t patience_ns = 10'000'000'000;  // for a handshake
+  const token_book* tokens = nullptr;              // empty: only the server's own user and root may connect
+  failed_logins* failures = nullptr;               // nullptr: wrong tokens are not limited
+  std::uint64_t patience_ns = 10'000'000'000;      // for a handshake
+  std::shared_ptr<device_host> devices = nullptr;  // nullptr: there are no plugins
 };
 
 // Used by one thread. Between two calls of work() that thread passes a quiescent state (quiescent_states.h).
@@ -52,9 +54,10 @@ class shm_peer {
   // Announces that the server sleeps; false when there is something to do first. Call awake() afterwards.
   [[nodiscard]] bool doze();
   void awake();
-  // An allocation waits for freed blocks, or for its next step, or a request for its tenant's limits: call work() again
-  // soon, whether or not a bell rings.
-  [[nodiscard]] bool is_waiting() const { return requests_ && requests_->is_waiting(); }
+  // When to call work() again whether or not a bell rings; turn::never: a bell will ring.
+  [[nodiscard]] std::uint64_t due_at_ns(std::uint64_t now_ns) const {
+    return requests_ && !is_over() ? requests_->due_at_ns(now_ns) : turn::never;
+  }
 
   [[nodiscard]] bool is_over() const { return reason_ != close_reason::none; }
   [[nodiscard]] close_reason reason() const { return reason_; }

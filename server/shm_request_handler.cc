@@ -23,18 +23,36 @@ namespace {
 // The work that one connection may do before the others have their turn.
 constexpr unsigned turn_requests = 32;
 
+// How often an allocation and a delayed request are looked at.
+constexpr std::uint64_t soon_ns = 1'000'000;
+
 }  // namespace
 
 shm_request_handler::shm_request_handler(loop_counters& counters, shm_rings& rings, session& served, shm_memory& memory,
-                                         int socket)
-    : counters_(counters), rings_(rings), session_(served), memory_(memory), socket_(socket) {}
+                                         int socket, std::shared_ptr<device_host> devices)
+    : counters_(counters),
+      rings_(rings),
+      session_(served),
+      memory_(memory),
+      socket_(socket),
+      devices_(std::move(devices)) {}
 
 void shm_request_handler::abandon() {
   if (step_.begun) session_.abandon(step_);
+  devices_.abandon();
+}
+
+std::uint64_t shm_request_handler::due_at_ns(std::uint64_t now_ns) const {
+  if (calling_) return call_again_at_ns_;
+  return allocating_ || delayed_until_ns_ != 0 ? now_ns + soon_ns : turn::never;
 }
 
 void shm_request_handler::end(close_reason reason) {
   if (reason_ == close_reason::none) reason_ = reason;
+}
+
+std::uint64_t shm_request_handler::moved_bytes() const {
+  return counters_.bytes_read.value() + counters_.bytes_written.value() + counters_.bytes_called.value();
 }
 
 // Takes no more requests than there is room for replies, so that each can be answered, and no more than a turn's
@@ -46,16 +64,20 @@ bool shm_request_handler::work(std::uint64_t now_ns) {
     progress = go_on_allocating();
     replies += allocating_ ? 0 : 1;
   }
-  const bool may_take = allocating_ || !is_delayed(now_ns);
+  if (calling_ && go_on_calling(now_ns)) {
+    progress = true;
+    replies += 1;
+  }
+  const bool may_take = is_busy() || !is_delayed(now_ns);
   wire::ring_entry entry;
   // Without room for the reply, requests wait: a client that does not read harms only itself.
-  for (std::uint32_t room = rings_.replies.room(); may_take && replies < std::min(turn_requests, room) &&
-                                                   !allocating_ && reason_ == close_reason::none &&
-                                                   rings_.requests.take(entry);) {
-    const std::uint64_t moved_before = counters_.bytes_read.value() + counters_.bytes_written.value();
+  for (std::uint32_t room = rings_.replies.room(); may_take && replies < std::min(turn_requests, room) && !is_busy() &&
+                                                   reason_ == close_reason::none && rings_.requests.take(entry);) {
+    const std::uint64_t moved_before = moved_bytes();
     handle(std::bit_cast<ring_request>(entry));
-    session_.rates().charge(counters_.bytes_read.value() + counters_.bytes_written.value() - moved_before, now_ns);
-    replies += allocating_ ? 0 : 1;
+    const bool is_called = calling_ && go_on_calling(now_ns);
+    if (!calling_ && !is_called) session_.rates().charge(moved_bytes() - moved_before, now_ns);
+    replies += is_busy() ? 0 : 1;
     progress = true;
     if (is_delayed(now_ns)) break;
   }
@@ -162,28 +184,54 @@ void shm_request_handler::on_free(const ring_request& asked) {
   if (freed == status::not_allocated) end(close_reason::foreign_slot);
 }
 
-// The arguments are copied out of the shared memory before they are decoded, so that the client cannot change them
-// between the check and the use.
+// A copy, so that the checked bytes are those that are used: the client can change its own meanwhile.
 void shm_request_handler::on_call(const ring_request& asked) {
-  std::byte* const shared = rings_.fragment(asked);
-  if (shared == nullptr) return end(close_reason::malformed);
-  // A copy, so that the checked bytes are those that are used.
-  std::array<std::byte, fragment_bytes> arguments;
-  std::memcpy(arguments.data(), shared, asked.length_bytes);
-  const std::optional<wire::call_request> call = wire::decode_call({arguments.data(), asked.length_bytes});
+  const std::span<std::byte> shared = rings_.fragments_of_call(asked);
+  if (shared.empty()) return end(close_reason::malformed);
+  if (!call_) call_ = std::make_unique<call_bytes>();
+  std::memcpy(call_->asked.data(), shared.data(), asked.length_bytes);
+  const std::optional<wire::call_request> call = wire::decode_call(std::span(call_->asked).first(asked.length_bytes));
   if (!call) return end(close_reason::malformed);
-  const offload* const named = find_offload(call->name);
+  if (call->name != wire::device_call_name || !devices_.exist()) return call_operation(asked, *call, shared);
+  calling_ = true;
+  wanted_ = asked;
+}
+
+void shm_request_handler::call_operation(const ring_request& asked, const wire::call_request& call,
+                                         std::span<std::byte> shared) {
+  const offload* const named = find_offload(call.name);
   if (named == nullptr) return reply(asked, status::unknown_call);
-  if (!call_result_) call_result_ = std::make_unique<std::byte[]>(wire::maximum_payload_bytes);
-  const offload::outcome got = named->run(session_, call->arguments, {call_result_.get(), wire::maximum_payload_bytes});
+  const offload::outcome got = named->run(session_, call.arguments, call_->result);
   if (got.result == status::not_allocated) {
     reply(asked, got.result);
     return end(close_reason::foreign_slot);
   }
-  // Results that do not fit into a fragment need a connection over TCP.
-  if (got.result != status::ok || got.result_bytes > fragment_bytes) return reply(asked, status::call_failed);
-  std::memcpy(shared, call_result_.get(), got.result_bytes);
+  // The client has left too little place for the result.
+  if (got.result != status::ok || got.result_bytes > shared.size()) return reply(asked, status::call_failed);
+  std::memcpy(shared.data(), call_->result.data(), got.result_bytes);
+  counters_.bytes_called.add(asked.length_bytes + got.result_bytes);
   reply(asked, status::ok, {.length_bytes = static_cast<std::uint32_t>(got.result_bytes)});
+}
+
+// The arguments stay in `call_` until the device has answered. The connection's other requests wait for that.
+bool shm_request_handler::go_on_calling(std::uint64_t now_ns) {
+  if (now_ns < call_again_at_ns_) return false;
+  const std::span<const std::byte> arguments =
+      std::span(call_->asked).first(wanted_.length_bytes).subspan(wire::call_header_bytes);
+  const device_calls::progress got = devices_.go_on(session_, arguments, now_ns, call_->result);
+  call_again_at_ns_ = got.retry_at_ns;
+  if (got.retry_at_ns != 0) return false;
+  calling_ = false;
+  const std::span<std::byte> shared = rings_.fragments_of_call(wanted_);
+  if (got.result != status::ok || got.reply_bytes > shared.size()) {
+    reply(wanted_, status::call_failed);
+    return true;
+  }
+  std::memcpy(shared.data(), call_->result.data(), got.reply_bytes);
+  counters_.bytes_called.add(wanted_.length_bytes + got.reply_bytes);
+  session_.rates().charge(wanted_.length_bytes + got.reply_bytes, now_ns);
+  reply(wanted_, status::ok, {.length_bytes = static_cast<std::uint32_t>(got.reply_bytes)});
+  return true;
 }
 
 }  // namespace far::server

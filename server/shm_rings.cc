@@ -3,12 +3,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
 
 #include "server/shm_memory.h"
+#include "wire/message.h"
 
 namespace far::server {
 
@@ -46,6 +48,14 @@ void shm_rings::revoke() {
 std::byte* shm_rings::fragment(const wire::ring_request& asked) const {
   if (asked.fragment >= wire::ring_length || asked.length_bytes > wire::fragment_bytes) return nullptr;
   return mapped_->area + asked.fragment * wire::fragment_bytes;
+}
+
+std::span<std::byte> shm_rings::fragments_of_call(const wire::ring_request& asked) const {
+  const std::uint64_t count = std::max<std::uint64_t>(asked.count, 1);
+  if (asked.fragment >= wire::ring_length || count > wire::ring_length - asked.fragment) return {};
+  const std::size_t bytes = std::min<std::size_t>(count * wire::fragment_bytes, wire::maximum_payload_bytes);
+  if (asked.length_bytes > bytes) return {};
+  return {mapped_->area + asked.fragment * wire::fragment_bytes, bytes};
 }
 
 }  // namespace far::server

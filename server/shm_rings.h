@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "wire/ring_file.h"
@@ -30,6 +31,8 @@ class shm_rings {
 
   // The payload of the entry; nullptr when it has none. The client can change its bytes at any moment.
   [[nodiscard]] std::byte* fragment(const wire::ring_request& asked) const;
+  // The same for a call, whose arguments and result may take several fragments. Empty: they are not there.
+  [[nodiscard]] std::span<std::byte> fragments_of_call(const wire::ring_request& asked) const;
 
   wire::ring_consumer requests;
   wire::ring_producer replies;

@@ -1,5 +1,6 @@
 #include "server/shm_service.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -23,7 +24,6 @@ namespace {
 constexpr std::uint64_t millisecond_ns = 1'000'000;
 // How often memory is checked for pages that were not granted, and leases and freed blocks are handled.
 constexpr std::uint64_t tick_ns = 100 * millisecond_ns;
-constexpr int soon_ms = 1;
 // How often sockets are polled while the rings keep the thread busy.
 constexpr std::uint64_t sockets_ns = 200'000;
 constexpr std::size_t most_peers = 1024;
@@ -91,10 +91,10 @@ void shm_service::run() {
     reading.quiet();
     const std::uint64_t turn_ns = now_ns();
     bool progress = false;
-    bool waiting = false;
+    std::uint64_t due_at_ns = turn::never;
     for (const auto& peer : peers_) {
       progress |= peer->work(turn_ns);
-      waiting |= peer->is_waiting();
+      due_at_ns = std::min(due_at_ns, peer->due_at_ns(turn_ns));
     }
     const std::uint64_t current_ns = now_ns();
     if (current_ns >= next_tick_ns_) tick(current_ns);
@@ -105,7 +105,7 @@ void shm_service::run() {
       continue;
     }
     if (sleepy) {
-      sleep(reading, waiting);
+      sleep(reading, due_at_ns);
     } else {
       take_events(0);
     }
@@ -121,21 +121,28 @@ void shm_service::run() {
   peers_.clear();
 }
 
-void shm_service::sleep(quiescent_states::reader& reading, bool soon) {
+void shm_service::sleep(quiescent_states::reader& reading, std::uint64_t due_at_ns) {
   bool may_sleep = true;
   for (const auto& peer : peers_) may_sleep &= peer->doze();
-  int timeout_ms = 0;
+  std::uint64_t timeout_ns = 0;
   if (may_sleep) {
     reading.offline();
-    timeout_ms = soon ? soon_ms : static_cast<int>(tick_ns / millisecond_ns);
+    const std::uint64_t current_ns = now_ns();
+    timeout_ns = std::min(due_at_ns - std::min(due_at_ns, current_ns), tick_ns);
   }
-  take_events(timeout_ms);
+  take_events(timeout_ns);
   for (const auto& peer : peers_) peer->awake();
 }
 
-void shm_service::take_events(int timeout_ms) {
+// poll() takes the time in nanoseconds: a device is looked at again sooner than in a millisecond.
+void shm_service::take_events(std::uint64_t timeout_ns) {
   std::array<epoll_event, events_at_once> events;
-  const int count = epoll_wait(events_, events.data(), static_cast<int>(events.size()), timeout_ms);
+  if (timeout_ns > 0) {
+    pollfd watched{events_, POLLIN, 0};
+    const timespec timeout{0, static_cast<long>(timeout_ns)};
+    static_cast<void>(ppoll(&watched, 1, &timeout, nullptr));
+  }
+  const int count = epoll_wait(events_, events.data(), static_cast<int>(events.size()), 0);
   looked_at_sockets_ns_ = now_ns();
   for (int i = 0; i < count; ++i) {
     void* const source = events[static_cast<std::size_t>(i)].data.ptr;

@@ -47,8 +47,9 @@ class shm_service {
   shm_service(const shm_service_options& chosen, std::unique_ptr<shm_socket> socket);
   [[nodiscard]] result<void> prepare();
   void run();
-  void sleep(quiescent_states::reader& reading, bool soon);
-  void take_events(int timeout_ms);
+  // Until somebody rings, or that time.
+  void sleep(quiescent_states::reader& reading, std::uint64_t due_at_ns);
+  void take_events(std::uint64_t timeout_ns);
   void accept_some(std::uint64_t current_ns);
   void make_room_for_newcomers();
   void listen(bool wanted);

@@ -298,6 +298,7 @@ void store::end_locked(session& client) {
   // The thread that allocates blocks gives them back itself.
   const std::uint64_t under_way = client.under_way_ != nullptr ? client.under_way_->promised.blocks : 0;
   const std::uint64_t room = std::exchange(client.room_blocks_, 0);
+  client.tenant_->devices -= std::exchange(client.devices_, 0);
   const std::uint64_t blocks = client.held_blocks_ - under_way - room;
   client.held_blocks_ = under_way;
   if (client.burden_) client.burden_->end();
@@ -465,6 +466,7 @@ store_report store::report() const {
                               .table_bytes = account->held.table_pages * page_bytes,
                               .sessions = account->sessions,
                               .connections = account->connections,
+                              .devices = account->devices,
                               .limits = account->limits,
                               .delays = account->rates.delays()});
   }
@@ -518,6 +520,7 @@ void store::validate() const {
   std::map<const tenant*, lent_memory> held;
   std::map<const tenant*, std::size_t> opened;
   std::map<const tenant*, std::size_t> connected;
+  std::map<const tenant*, std::size_t> devices;
   std::set<const session*> gone;
   places_count spilled;
   for (const auto& [id, client] : sessions_) {
@@ -531,6 +534,7 @@ void store::validate() const {
     spilled += count_places(*client);
     ++opened[client->tenant_.get()];
     connected[client->tenant_.get()] += client->channels_.size();
+    devices[client->tenant_.get()] += client->devices_;
   }
   for (const freed& block : freed_) {
     block.owner->lock_.assert_held();  // it is ours
@@ -551,6 +555,7 @@ void store::validate() const {
     FAR_CHECK(counted.table_pages == account->held.table_pages, "a tenant's pages are miscounted");
     FAR_CHECK(opened[account.get()] == account->sessions, "a tenant's sessions are miscounted");
     FAR_CHECK(connected[account.get()] == account->connections, "a tenant's connections are miscounted");
+    FAR_CHECK(devices[account.get()] == account->devices, "a tenant's devices are miscounted");
     FAR_CHECK(account->held.whole_blocks() <= account->most_blocks, "a tenant holds more than its quota");
     total += account->held;
   }

@@ -109,6 +109,7 @@ struct tenant {
   std::uint64_t promised_pages = 0;  // that allocations under way may add to tables
   std::size_t sessions = 0;
   std::size_t connections = 0;
+  std::size_t devices = 0;
   std::uint64_t most_blocks = 0;  // its quota, or what it held when the quota was lowered below that
   sessions_in_time away;          // without a connection: since when each may end early
   tenant_limits limits;
@@ -203,15 +204,17 @@ class session : public std::enable_shared_from_this<session> {
 
   [[nodiscard]] wire::capacity_report report() const;
 
-  // Memory beside the blocks, which quota and store count as so many of them: it is somewhere else in the server's
-  // machine. The end of the session gives it back.
+  // Memory of a device, which quota and store count as so many blocks: it is somewhere else in the server's machine.
+  // The end of the session gives it back.
   enum class room : std::uint8_t {
     granted,
-    wait,  // try again later: other blocks are on their way back
-    none,  // the quota or the memory is used up, the server is draining, or the session has ended
+    wait,      // try again later: other blocks are on their way back
+    none,      // the quota or the memory is used up, the server is draining, or the session has ended
+    too_many,  // the tenant has as many devices as its limit permits
   };
   [[nodiscard]] room take_room(std::uint64_t blocks);
-  void give_back_room(std::uint64_t blocks);
+  // Of so many devices together.
+  void give_back_room(std::uint64_t blocks, std::size_t devices);
 
   // What it has beside its blocks; nullptr: nothing.
   [[nodiscard]] std::shared_ptr<session_burden> burden() const;
@@ -286,7 +289,8 @@ class session : public std::enable_shared_from_this<session> {
   mutex& lock_;                                          // the store's
   std::uint64_t highest_ FAR_GUARDED_BY(lock_) = 0;      // no entry from here on was ever used
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;  // allocated, or being allocated
-  std::uint64_t room_blocks_ FAR_GUARDED_BY(lock_) = 0;  // of these, for room: they have no entries
+  std::uint64_t room_blocks_ FAR_GUARDED_BY(lock_) = 0;  // of these, for devices: they have no entries
+  std::size_t devices_ FAR_GUARDED_BY(lock_) = 0;        // that have room
   std::uint64_t table_pages_ FAR_GUARDED_BY(lock_) = 0;  // that have entries
   std::shared_ptr<session_burden> burden_ FAR_GUARDED_BY(lock_);
   allocation* under_way_ FAR_GUARDED_BY(lock_) = nullptr;
@@ -340,6 +344,7 @@ struct store_report {
     std::uint64_t table_bytes = 0;
     std::size_t sessions = 0;
     std::size_t connections = 0;
+    std::size_t devices = 0;
     tenant_limits limits;
     std::uint64_t delays = 0;  // of connections, for the sake of the limits
   };

@@ -173,8 +173,8 @@ TEST(Limits, WhoeverEndsWhileItWaitsHasEnded) {
 }
 
 TEST(Limits, AreWrittenWithTheirNames) {
-  const tenant_limits all{.connections = 64, .requests = 20000, .bytes = 200 * mib};
-  EXPECT_EQ(parse_tenant_limits("connections:64,requests:20000,bandwidth:200M").value(), all);
+  const tenant_limits all{.connections = 64, .requests = 20000, .bytes = 200 * mib, .devices = 16};
+  EXPECT_EQ(parse_tenant_limits("connections:64,requests:20000,bandwidth:200M,devices:16").value(), all);
   EXPECT_EQ(parse_tenant_limits("requests:100").value(), tenant_limits{.requests = 100});
   for (const char* wrong : {"", "requests", "requests:", "requests:x", "requests:99", "bandwidth:1K", "connections:0",
                             "speed:1G", "requests:100,requests:200", "requests:100,", "requests:1e3"}) {

@@ -43,10 +43,11 @@ result<tenant_limits> parse_tenant_limits(const std::string& text) {
     const std::string number = colon == part.npos ? "" : part.substr(colon + 1);
     const bool is_size = name == "bandwidth";
     std::uint64_t* const field = name == "connections" ? &parsed.connections
+                                 : name == "devices"   ? &parsed.devices
                                  : name == "requests"  ? &parsed.requests
                                  : is_size             ? &parsed.bytes
                                                        : nullptr;
-    if (field == nullptr) return wrong("'" + name + "' is not connections, requests or bandwidth");
+    if (field == nullptr) return wrong("'" + name + "' is not connections, devices, requests or bandwidth");
     if (*field != 0) return wrong("'" + name + "' is there twice");
     const result<std::uint64_t> value = is_size ? parse_size(number) : parse_count(number);
     if (!value) return wrong(value.error().message);

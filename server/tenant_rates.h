@@ -1,4 +1,4 @@
-// What a tenant may ask of a server: connections, requests and bytes a second.
+// What a tenant may ask of a server: connections, devices, requests and bytes a second.
 #pragma once
 
 #include <atomic>
@@ -14,11 +14,13 @@ struct tenant_limits {
   std::uint64_t connections = 0;
   std::uint64_t requests = 0;  // a second
   std::uint64_t bytes = 0;     // a second, of payload, both ways together
+  std::uint64_t devices = 0;
 
   bool operator==(const tenant_limits&) const = default;
 };
 
-// "connections:64,requests:20000,bandwidth:200M", in any order, each at most once. Errors show a right example.
+// "connections:64,devices:16,requests:20000,bandwidth:200M", in any order, each at most once. Errors show a right
+// example.
 [[nodiscard]] result<tenant_limits> parse_tenant_limits(const std::string& text);
 
 // How much passes in a second, with bursts of burst_ns: a token bucket, of which only the time is kept until which what

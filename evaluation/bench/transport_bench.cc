@@ -25,7 +25,9 @@ namespace far::bench {
 namespace {
 
 constexpr std::uint64_t start_deadline_ns = 20'000'000'000;
+constexpr std::uint64_t redis_benchmark_deadline_ns = 120'000'000'000;
 constexpr const char* redis_path = "/usr/bin/redis-server";
+constexpr const char* redis_benchmark_path = "/usr/bin/redis-benchmark";
 
 constexpr std::array<std::size_t, 3> sizes_bytes = {64, 4096, 65'536};
 constexpr std::array<std::size_t, 3> depths = {1, 16, 64};
@@ -37,6 +39,7 @@ struct transport {
   std::string uri;  // empty: Redis
   int redis_port = 0;
   std::vector<std::unique_ptr<background_server>> others = {};  // of a cluster
+  bool by_redis_benchmark = false;
 
   [[nodiscard]] std::uint64_t server_cpu_ns() const {
     std::uint64_t sum = server ? server->cpu_ns() : 0;
@@ -115,6 +118,18 @@ result<transport> start_redis(const std::string& folder) {
                                          "Ready to accept connections", start_deadline_ns);
   if (!server) return server.error();
   return transport{"Redis", std::move(server).value(), "", port.value()};
+}
+
+// A server of its own for Redis's own benchmark.
+result<transport> start_redis_benchmark(const std::string& folder) {
+  if (access(redis_benchmark_path, X_OK) != 0) {
+    return error{"redis-benchmark is not installed; see scripts/packages.txt", ENOENT};
+  }
+  result<transport> started = start_redis(folder);
+  if (!started) return started.error();
+  started.value().name = "redis-benchmark";
+  started.value().by_redis_benchmark = true;
+  return started;
 }
 
 // The same server as a far tier.
@@ -197,13 +212,59 @@ std::string workload_name(bool write, std::size_t bytes, std::size_t depth) {
   return fmt::format("{} {}, depth {}", write ? "write" : "read", format_size(bytes), depth);
 }
 
+// The number of transfers of a pass over a transport.
+std::size_t transfers_of(const transport_shape& shape, bool quick) {
+  const std::size_t bytes_wanted = quick ? 16 * mib : 64 * mib;
+  return std::clamp<std::size_t>(bytes_wanted / shape.bytes, 1000, quick ? 5000 : 20'000);
+}
+
+// Runs redis-benchmark with one connection that is pipelined to the depth; returns its transfers per second. It counts
+// time by whole milliseconds, and so makes more transfers.
+result<double> run_redis_benchmark(int port, const transport_shape& shape, bool write, std::size_t count) {
+  const std::string command = write ? "set" : "get";
+  const result<child_outcome> done =
+      run_child({redis_benchmark_path, "-p", std::to_string(port), "-c", "1", "-P", std::to_string(shape.depth), "-d",
+                 std::to_string(shape.bytes), "-r", std::to_string(shape.items), "-n", std::to_string(count), "-t",
+                 command, "--csv"},
+                redis_benchmark_deadline_ns);
+  if (!done) return done.error();
+  // "GET","387596.91",... after a line of headings.
+  const std::string row = (write ? "\"SET\",\"" : "\"GET\",\"");
+  const std::string& text = done.value().output;
+  const std::size_t found = text.find(row);
+  const double rate = found == std::string::npos ? 0 : strtod(text.c_str() + found + row.size(), nullptr);
+  if (rate <= 0) return error{"redis-benchmark printed no throughput: " + text, EPROTO};
+  return rate;
+}
+
+result<void> run_shape_by_redis_benchmark(const transport& over, const transport_shape& shape, bool quick,
+                                          report& figures) {
+  constexpr std::size_t more = 4;
+  constexpr std::size_t overwrites = 40;  // so that no key is missing, of those that it draws at random
+  const std::size_t count = more * transfers_of(shape, quick);
+  const result<double> filled = run_redis_benchmark(over.redis_port, shape, true, overwrites * shape.items);
+  if (!filled) return filled.error();
+  for (const bool write : {false, true}) {
+    const std::uint64_t server_before = over.server_cpu_ns();
+    const result<double> rate = run_redis_benchmark(over.redis_port, shape, write, count);
+    if (!rate) return rate.error();
+    const auto server_ns = static_cast<double>(over.server_cpu_ns() - server_before);
+    const row_key key{workload_name(write, shape.bytes, shape.depth), over.name, 1};
+    figures.add(key, "transfers_per_s", rate.value());
+    figures.add(key, "bytes_per_s", rate.value() * static_cast<double>(shape.bytes));
+    figures.add(key, "server_cpu_ns", server_ns / static_cast<double>(count));
+    figures.add(key, "transfers_per_server_cpu_s", static_cast<double>(count) / server_ns * 1e9);
+  }
+  return {};
+}
+
 // Every workload of one size and depth over one transport.
 result<void> run_shape(const transport& over, const transport_shape& shape, bool quick, const tick_scale& scale,
                        report& figures) {
+  if (over.by_redis_benchmark) return run_shape_by_redis_benchmark(over, shape, quick, figures);
   auto client = open_client(over, shape);
   if (!client) return client.error();
-  const std::size_t bytes_wanted = quick ? 16 * mib : 64 * mib;
-  const std::size_t count = std::clamp<std::size_t>(bytes_wanted / shape.bytes, 1000, quick ? 5000 : 20'000);
+  const std::size_t count = transfers_of(shape, quick);
   std::vector<std::uint32_t> ticks;
   for (const bool write : {false, true}) {
     measure(*client.value(), shape, write, count / 10, ticks);  // warm
@@ -244,6 +305,7 @@ std::vector<transport> start_transports(const std::string& folder, const std::st
   add("tcp", [] { return start_plain(); });
   add("tcp, TLS", [&] { return start_tls(folder); });
   add("Redis", [&] { return start_redis(folder); });
+  add("redis-benchmark", [&] { return start_redis_benchmark(folder); });
   add("redis:", [&] { return start_far_redis(folder); });
   add("redis+cluster:", [&] { return start_far_cluster(folder); });
   return started;
@@ -261,6 +323,13 @@ void record_aims(report& figures) {
     figures.aim("4 KiB read over TCP at depth 1, p50, over Redis",
                 figures.median({single, "tcp", 1}, "p50_ns") / figures.median({single, "Redis", 1}, "p50_ns"), "x", 1,
                 false);
+  }
+  const row_key own_benchmark{deep, "redis-benchmark", 1};
+  if (figures.has(own_benchmark) && figures.has({deep, "redis:", 1})) {
+    figures.aim(
+        "4 KiB reads over redis: at depth 16, transfers per second, over redis-benchmark",
+        figures.median({deep, "redis:", 1}, "transfers_per_s") / figures.median(own_benchmark, "transfers_per_s"), "x",
+        0.9, true);
   }
   if (figures.has({single, "shm", 1})) {
     figures.aim("4 KiB read over shm at depth 1, p50", figures.median({single, "shm", 1}, "p50_ns") / 1000, "us", 3,

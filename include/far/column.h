@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -19,6 +20,7 @@
 #include <variant>
 #include <vector>
 
+#include "far/detail/question_costs.h"
 #include "far/query.h"
 #include "far/summary.h"
 #include "far/vector.h"
@@ -43,9 +45,9 @@ enum class column_type : std::uint8_t { int64, float64, boolean, time, text };
   return names[static_cast<std::size_t>(type)];
 }
 
-// Where the questions about a column are answered (far::work); the results are the same. `automatic`: a column that
-// takes at most an eighth of the local budget is fetched, because it will still be there for the next question; a
-// larger one is asked where it is (docs/decisions/0071-dataframe.md).
+// Where the questions about a column are answered (far::work); the results are the same. `automatic`: as earlier
+// questions were cheaper. A column that takes at most an eighth of the local budget, so that it stays, is fetched once
+// it has been asked about as often as fetching would have cost (docs/decisions/0080-rent-or-buy.md).
 enum class placement : std::uint8_t { automatic, there, here };
 
 // A null is one of the numbers, so that questions about values are intervals, which far tiers answer: the least int64,
@@ -61,11 +63,21 @@ class column {
  private:
   // In front of what uses them, because their types are deduced.
   using storage = std::variant<integers, reals, flags, codes>;
-  template <typename T>
-  [[nodiscard]] work work_on(const vector<T>& all) const {
-    if (where_ != placement::automatic) return where_ == placement::there ? work::there : work::here;
-    const std::size_t budget = all.home().home().statistics().budget_bytes;
-    return all.size() * sizeof(T) <= budget / 8 ? work::here : work::there;
+  // Calls answer(where) and learns from its costs. `passes`: how often the question goes over the numbers.
+  template <typename T, typename Answer>
+  auto place_question(const vector<T>& all, unsigned passes, const Answer& answer) const {
+    const detail::question_meter meter(all.home().home());
+    const std::size_t bytes = all.size() * sizeof(T);
+    work where = where_ == placement::there ? work::there : work::here;
+    if (where_ == placement::automatic) {
+      const bool stays = bytes <= meter.budget_bytes() / 8;
+      where = state_->place.choose(*costs_, bytes / detail::page_bytes_of_chunks, passes, stays);
+    }
+    auto found = answer(where);
+    const detail::question_cost cost = meter.finish();
+    costs_->learn(where, cost);
+    state_->place.learn(*costs_, where, cost);
+    return found;
   }
   template <typename T>
   class here_with_type : public numbers_here<vector<T>> {
@@ -83,11 +95,29 @@ class column {
 
   // Asks about the numbers, or about them here. `question` is called with a vector or with numbers_here of it.
   template <typename Ask>
-  auto ask(const Ask& question) const {
+  auto ask(unsigned passes, const Ask& question) const {
     const auto with = [&](const auto& all) {
-      return work_on(all) == work::there ? question(all) : question(asked_here(all));
+      return place_question(
+          all, passes, [&](work where) { return where == work::there ? question(all) : question(asked_here(all)); });
     };
     return std::visit(with, values_);
+  }
+  // About the numbers of an interval.
+  template <typename T>
+  summary<T> summarize(const vector<T>& all, const interval<T>& within) const {
+    return place_question(all, 1, [&](work where) { return all.summarize(within, where); });
+  }
+  // About all values: asked once, until the column changes.
+  template <typename T>
+  summary<T> summarize_values(const vector<T>& all) const {
+    {
+      const std::lock_guard lock(state_->mutex);
+      if (const auto* const known = std::get_if<summary<T>>(&state_->of_values)) return *known;
+    }
+    const summary<T> found = summarize(all, valid(all));
+    const std::lock_guard lock(state_->mutex);
+    state_->of_values = found;
+    return found;
   }
 
  public:
@@ -104,11 +134,17 @@ class column {
     return visit([](const auto& all) { return all.size(); });
   }
   [[nodiscard]] std::size_t null_count() const { return size() - count(); }
-  void place(placement where) { where_ = where; }
+  void place(placement where) {
+    where_ = where;
+    forget();
+  }
+  // Learns what pages cost together with other columns of the same far heap.
+  void share_costs(std::shared_ptr<detail::page_costs> costs) { costs_ = std::move(costs); }
 
   // Throws std::invalid_argument when the cell is of another type, and std::range_error when it is an integer that
   // stands for null. NaN is null. An integer fits a float64 column.
   void append(const cell& value) {
+    forget();
     switch (type_) {
       case column_type::int64: return integers_mut().push_back(integer_of(value));
       case column_type::time: return integers_mut().push_back(integer_of(value));
@@ -150,7 +186,7 @@ class column {
   // as far::summary does. Of booleans, true counts as 1; of texts there are only count() and counts(). Throw
   // std::invalid_argument when the type has no such answer.
   [[nodiscard]] std::size_t count() const {
-    return visit([&](const auto& all) { return all.summarize(valid(all), work_on(all)).count(); });
+    return visit([&](const auto& all) { return summarize_values(all).count(); });
   }
   [[nodiscard]] cell min() const {
     return extreme([](const auto& found) { return found.min(); });
@@ -161,7 +197,7 @@ class column {
   [[nodiscard]] cell sum() const {
     require_numbers("sum");
     return visit([&](const auto& all) -> cell {
-      const auto found = all.summarize(valid(all), work_on(all));
+      const auto found = summarize_values(all);
       if (found.count() == 0) return null;
       if constexpr (std::is_same_v<decltype(found.sum()), double>) return found.sum();
       return static_cast<std::int64_t>(found.sum());
@@ -170,23 +206,28 @@ class column {
   [[nodiscard]] std::optional<double> mean() const {
     require_numbers("mean");
     return visit([&](const auto& all) -> std::optional<double> {
-      const auto found = all.summarize(valid(all), work_on(all));
+      const auto found = summarize_values(all);
       if (found.count() == 0) return std::nullopt;
       return found.mean();
     });
   }
   [[nodiscard]] std::optional<double> quantile(double fraction) const {
     require_numbers("quantile");
-    return ask([&](const auto& all) { return far::quantile(all, fraction, valid(all)); });
+    return visit([&](const auto& all) -> std::optional<double> {
+      const auto found = summarize_values(all);
+      return place_question(all, passes_of_quantile, [&](work where) {
+        return where == work::there ? detail::quantile_of(all, found, fraction)
+                                    : detail::quantile_of(far::here(all), found, fraction);
+      });
+    });
   }
   [[nodiscard]] std::optional<double> median() const { return quantile(0.5); }
   // How many values lie from `lowest` to `highest`, and in which rows; null as a bound: no bound.
   [[nodiscard]] std::size_t count_between(const cell& lowest, const cell& highest) const {
-    return visit(
-        [&](const auto& all) { return all.summarize(interval_of(all, lowest, highest), work_on(all)).count(); });
+    return visit([&](const auto& all) { return summarize(all, interval_of(all, lowest, highest)).count(); });
   }
   [[nodiscard]] vector<std::size_t> rows_between(const cell& lowest, const cell& highest) const {
-    return ask([&](const auto& all) { return far::select(all, interval_of(all, lowest, highest)); });
+    return ask(1, [&](const auto& all) { return far::select(all, interval_of(all, lowest, highest)); });
   }
   // The rows with this value; of texts too. Null equals nothing.
   [[nodiscard]] vector<std::size_t> rows_equal(const cell& value) const {
@@ -198,7 +239,9 @@ class column {
     const std::int32_t code = std::holds_alternative<std::string>(value) ? find_code(std::get<std::string>(value)) : -1;
     if (code < 0) return vector<std::size_t>(all.home());
     const interval<std::int32_t> exactly{code, code};
-    return work_on(all) == work::there ? far::select(all, exactly) : far::select(far::here(all), exactly);
+    return place_question(all, 1, [&](work where) {
+      return where == work::there ? far::select(all, exactly) : far::select(far::here(all), exactly);
+    });
   }
   // How often each value occurs, in ascending order of the values. For few different ones: they are in local memory.
   [[nodiscard]] std::vector<std::pair<cell, std::uint64_t>> counts() const;
@@ -210,6 +253,7 @@ class column {
   [[nodiscard]] column like(const tag& in) const {
     column empty(in, type_);
     empty.where_ = where_;
+    empty.costs_ = costs_;
     empty.dictionary_ = dictionary_;
     empty.code_of_ = code_of_;
     return empty;
@@ -234,6 +278,7 @@ class column {
   // Appends numbers as they are, nulls among them.
   template <typename T>
   void append_numbers(std::span<const T> numbers) {
+    forget();
     std::get<vector<T>>(values_).append(numbers);
   }
 
@@ -267,6 +312,9 @@ class column {
     }
     return codes(in);
   }
+
+  // Nobody else may use the column meanwhile.
+  void forget() { state_->of_values = std::monostate(); }
 
   [[nodiscard]] integers& integers_mut() { return std::get<integers>(values_); }
   [[noreturn]] void throw_wrong_type() const {
@@ -337,15 +385,27 @@ class column {
   [[nodiscard]] cell extreme(const Pick& pick) const {
     if (type_ == column_type::text) throw std::invalid_argument("a column of text has no order here; sort() has");
     return visit([&](const auto& all) -> cell {
-      const auto found = all.summarize(valid(all), work_on(all));
+      const auto found = summarize_values(all);
       if (found.count() == 0) return null;
       return cell_of(pick(found));
     });
   }
 
+  // What questions have shown.
+  struct state {
+    std::mutex mutex;
+    std::variant<std::monostate, summary<std::int64_t>, summary<double>, summary<std::uint8_t>, summary<std::int32_t>>
+        of_values;
+    detail::question_place place;
+  };
+  // A quantile narrows an interval down, mostly in so many steps.
+  static constexpr unsigned passes_of_quantile = 4;
+
   column_type type_;
   placement where_ = placement::automatic;
   storage values_;
+  std::unique_ptr<state> state_ = std::make_unique<state>();
+  std::shared_ptr<detail::page_costs> costs_ = std::make_shared<detail::page_costs>();
   // Shared by columns that are made of one another; a column that appends a new text adds it for all.
   std::shared_ptr<std::vector<std::string>> dictionary_ = std::make_shared<std::vector<std::string>>();
   std::shared_ptr<std::unordered_map<std::string, std::int32_t>> code_of_ =
@@ -354,19 +414,17 @@ class column {
 
 inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
   std::vector<std::pair<cell, std::uint64_t>> found;
-  ask([&](const auto& all) {
-    using T = typename std::remove_cvref_t<decltype(all)>::value_type;
-    const interval<T> within = valid(all);
+  const auto count = [&]<typename T>(const auto& all, const summary<T>& range) {
+    if (range.count() == 0) return 0;
+    const interval<T> within{range.min(), range.max()};
     if constexpr (std::is_integral_v<T>) {
-      const summary<T> range = all.summarize(within);
-      if (range.count() == 0) return;
       if (detail::key_of(range.max()) - detail::key_of(range.min()) < 1024) {
         const std::vector<std::uint64_t> tallied = tally(all, {range.min(), range.max()});
         for (std::size_t i = 0; i < tallied.size(); ++i) {
           const auto number = static_cast<T>(range.min() + static_cast<T>(i));
           if (tallied[i] > 0) found.emplace_back(cell_of(number), tallied[i]);
         }
-        return;
+        return 0;
       }
     }
     std::map<std::uint64_t, std::uint64_t> counted;
@@ -379,6 +437,12 @@ inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
       }
     }
     for (const auto& [key, times] : counted) found.emplace_back(cell_of(detail::number_with_key<T>(key)), times);
+    return 0;
+  };
+  visit([&](const auto& all) {
+    const auto range = summarize_values(all);
+    place_question(all, 1,
+                   [&](work where) { return where == work::there ? count(all, range) : count(far::here(all), range); });
   });
   if (type_ == column_type::text) std::sort(found.begin(), found.end());
   return found;

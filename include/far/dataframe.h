@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -75,6 +76,7 @@ class dataframe {
                                   " rows, and the others have " + std::to_string(rows()));
     }
     values.place(where_);
+    values.share_costs(costs_);
     columns_.emplace_back(std::move(name), std::move(values));
     return columns_.back().second;
   }
@@ -136,6 +138,7 @@ class dataframe {
   [[nodiscard]] dataframe take(const vector<std::size_t>& rows) const {
     dataframe taken(in_);
     taken.where_ = where_;
+    taken.costs_ = costs_;
     for (const auto& [name, one] : columns_) taken.columns_.emplace_back(name, one.take(rows));
     return taken;
   }
@@ -212,6 +215,7 @@ class dataframe {
 
   tag in_;
   placement where_ = placement::automatic;
+  std::shared_ptr<detail::page_costs> costs_ = std::make_shared<detail::page_costs>();
   std::vector<std::pair<std::string, column>> columns_;
 };
 

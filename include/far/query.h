@@ -213,14 +213,13 @@ template <far_numbers Numbers>
   return counts;
 }
 
-// The quantile of the numbers of the interval, from 0 (the least) to 1 (the greatest): interpolated between the two
-// numbers beside it, as by pandas and NumPy. Nothing when there are no numbers. Throws std::invalid_argument when
-// `fraction` is not from 0 to 1. Integers beyond 2^53 are rounded to double first.
+namespace detail {
+
+// Of the numbers that were summarized.
 template <far_numbers Numbers>
-[[nodiscard]] std::optional<double> quantile(const Numbers& all, double fraction,
-                                             const interval<typename Numbers::value_type>& within = {}) {
+[[nodiscard]] std::optional<double> quantile_of(const Numbers& all, const summary<typename Numbers::value_type>& found,
+                                                double fraction) {
   if (!(fraction >= 0 && fraction <= 1)) throw std::invalid_argument("far::quantile: the fraction is from 0 to 1");
-  const auto found = all.summarize(within);
   if (found.count() == 0) return std::nullopt;
   const double rank = fraction * static_cast<double>(found.count() - 1);
   const auto first = std::min<std::uint64_t>(static_cast<std::uint64_t>(rank), found.count() - 1);
@@ -232,6 +231,17 @@ template <far_numbers Numbers>
   // Equal ones, which may be infinite.
   if (low == high) return low;
   return share == 0.5 ? low / 2 + high / 2 : low + (high - low) * share;
+}
+
+}  // namespace detail
+
+// The quantile of the numbers of the interval, from 0 (the least) to 1 (the greatest): interpolated between the two
+// numbers beside it, as by pandas and NumPy. Nothing when there are no numbers. Throws std::invalid_argument when
+// `fraction` is not from 0 to 1. Integers beyond 2^53 are rounded to double first.
+template <far_numbers Numbers>
+[[nodiscard]] std::optional<double> quantile(const Numbers& all, double fraction,
+                                             const interval<typename Numbers::value_type>& within = {}) {
+  return detail::quantile_of(all, all.summarize(within), fraction);
 }
 
 // The middle number, or the mean of the two in the middle.

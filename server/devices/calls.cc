@@ -78,12 +78,15 @@ std::optional<std::size_t> device_calls::construct(session& caller, const wire::
     const std::uint64_t blocks = (asked.room_bytes + block_bytes - 1) / block_bytes + blocks_of_device;
     const session::room got = caller.take_room(blocks);
     if (got == session::room::wait) return std::nullopt;
+    if (got == session::room::too_many) {
+      return put(device_outcome::no_room, "the tenant has too many devices; end some, or raise its --limit", into);
+    }
     if (got == session::room::none) {
       return put(device_outcome::no_room, "the quota or the server's memory is used up, or the server is draining",
                  into);
     }
     const device_shelf::addition done = shelf->add(asked.device, *plugin, asked.room_bytes, blocks);
-    if (done != device_shelf::addition::added) caller.give_back_room(blocks);
+    if (done != device_shelf::addition::added) caller.give_back_room(blocks, 1);
     if (done == device_shelf::addition::too_many)
       return put(device_outcome::no_room, "there are too many devices", into);
     if (done == device_shelf::addition::no_process) {

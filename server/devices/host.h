@@ -60,7 +60,8 @@ class device_host {
 
   // From now on look_after() looks after it, too.
   void watch(const std::shared_ptr<device_shelf>& added);
-  // Ends calls whose time is up although nobody waits for them any more. Call it often.
+  // Ends calls whose time is up although nobody waits for them any more, and lets go of devices that have ended between
+  // calls. Call it often.
   void look_after(std::uint64_t now_ns);
 
  private:

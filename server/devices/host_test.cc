@@ -2,6 +2,7 @@
 #include "server/devices/host.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <array>
 #include <chrono>
@@ -106,6 +107,30 @@ TEST_F(DeviceCalls, HoldRoomUntilTheirSessionEnds) {
   EXPECT_EQ(lent->used().held_blocks, 0u);
   EXPECT_EQ(host->devices(), 0u);
   EXPECT_EQ(construct(mine, 4, 1), device_outcome::no_room);
+  lent->validate();
+  lent->leave(client, now());
+}
+
+TEST_F(DeviceCalls, ThatEndBetweenCallsGiveTheirRoomBack) {
+  lent->set_limits({{"small", {.devices = 1}}});
+  attachment client = lent->open("small", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1, "troublemaker"), device_outcome::ok);
+  ASSERT_EQ(construct(mine, 2, 1), device_outcome::no_room);
+  ASSERT_EQ(call(mine, {.op = device_op::ask, .code = 13, .device = 1, .call = 2}), device_outcome::ok);
+  std::uint64_t process = 0;
+  std::memcpy(&process, space.data() + wire::device_reply_bytes, sizeof process);
+  ASSERT_EQ(kill(static_cast<pid_t>(process), SIGKILL), 0);
+  for (int i = 0; i < 3000 && host->devices() > 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    host->look_after(now());
+  }
+  EXPECT_EQ(host->devices(), 0u);
+  EXPECT_EQ(lent->used().held_blocks, 0u);
+  lent->validate();
+  EXPECT_EQ(call(mine, {.op = device_op::ask, .code = 2, .device = 1, .call = 3}), device_outcome::lost);
+  EXPECT_EQ(construct(mine, 2, 1), device_outcome::ok);
+  lent->end(mine);
   lent->validate();
   lent->leave(client, now());
 }

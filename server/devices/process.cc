@@ -94,6 +94,12 @@ device_process::~device_process() {
   dead_.add(process_);
 }
 
+bool device_process::has_ended() const {
+  siginfo_t about{};
+  const auto number = static_cast<id_t>(process_);
+  return waitid(P_PID, number, &about, WEXITED | WNOHANG | WNOWAIT) == 0 && about.si_pid == process_;
+}
+
 void device_process::begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns) {
   out_.resize(length_bytes);
   wire::store(static_cast<std::uint32_t>(encoded.size()), out_.data());

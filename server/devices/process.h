@@ -57,6 +57,9 @@ class device_process {
   // The whole encoded reply. Requires: replied. Valid until the next begin().
   [[nodiscard]] std::span<const std::byte> reply() const;
 
+  // The process has ended by itself. It is there until we are destroyed, so that nobody else gets its number.
+  [[nodiscard]] bool has_ended() const;
+
   [[nodiscard]] std::uint64_t began_at_ns() const { return began_at_ns_; }
 
  private:

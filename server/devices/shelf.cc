@@ -157,6 +157,7 @@ void device_shelf::lose(device& which) {
   std::vector<std::byte>().swap(which.reply);
   host_->dismiss();
   owed_blocks_ += std::exchange(which.room_blocks, 0);
+  ++owed_devices_;
 }
 
 void device_shelf::remove(devices::iterator which) {
@@ -166,12 +167,14 @@ void device_shelf::remove(devices::iterator which) {
 
 void device_shelf::settle() {
   std::uint64_t owed = 0;
+  std::size_t lost = 0;
   {
     const lock_guard guard(lock_);
     owed = std::exchange(owed_blocks_, 0);
+    lost = std::exchange(owed_devices_, 0);
   }
-  if (owed == 0) return;
-  if (const std::shared_ptr<session> owner = owner_.lock()) owner->give_back_room(owed);
+  if (lost == 0) return;
+  if (const std::shared_ptr<session> owner = owner_.lock()) owner->give_back_room(owed, lost);
 }
 
 void device_shelf::look_after(std::uint64_t now_ns) {
@@ -179,7 +182,13 @@ void device_shelf::look_after(std::uint64_t now_ns) {
     const lock_guard guard(lock_);
     for (auto next = all_.begin(); next != all_.end();) {
       const auto one = next++;
-      if (one->second.call != 0) static_cast<void>(advance(one, now_ns, nullptr));
+      device& which = one->second;
+      if (which.call != 0) {
+        static_cast<void>(advance(one, now_ns, nullptr));
+      } else if (which.process && which.process->has_ended()) {
+        log_limited("a device of plugin '" + which.plugin + "' has ended its process between two calls", now_ns);
+        lose(which);
+      }
     }
   }
   settle();

@@ -47,6 +47,7 @@ class device_shelf final : public session_burden {
   [[nodiscard]] std::optional<std::size_t> step(const wire::device_request& asked, std::span<const std::byte> encoded,
                                                 std::uint64_t now_ns, std::span<std::byte> into);
 
+  // Ends calls whose time is up, and lets go of devices whose processes have ended.
   void look_after(std::uint64_t now_ns);
 
  private:
@@ -78,6 +79,7 @@ class device_shelf final : public session_burden {
   devices all_ FAR_GUARDED_BY(lock_);
   bool ended_ FAR_GUARDED_BY(lock_) = false;
   std::uint64_t owed_blocks_ FAR_GUARDED_BY(lock_) = 0;  // to be given back
+  std::size_t owed_devices_ FAR_GUARDED_BY(lock_) = 0;   // that had them
 };
 
 }  // namespace far::server

@@ -6,11 +6,13 @@
 #include <sstream>
 #include <utility>
 
+#include "backend/shm/shm_backend.h"
 #include "backend/tcp/tcp_backend.h"
 #include "backend/tcp/tcp_uri.h"
 #include "device/device_group.h"
 #include "device/plugin_runner.h"
 #include "device/server_link.h"
+#include "device/shm_link.h"
 
 namespace far {
 namespace device_parts {
@@ -50,14 +52,28 @@ result<device_tier> parse_memory(const backend::uri& name) {
   return tier;
 }
 
+result<device_tier> parse_shared(const backend::uri& name) {
+  const result<backend::shm_options> parsed = backend::parse_shm(name);
+  if (!parsed) return parsed.error();
+  backend::shm::connection_options chosen;
+  chosen.name = parsed.value().name;
+  chosen.shown.tenant = parsed.value().tenant;
+  chosen.shown.token = parsed.value().token;
+  device_tier tier;
+  tier.patience_ns = parsed.value().timeout_ns;
+  tier.servers.push_back([chosen] { return result<std::unique_ptr<device_link>>(std::make_unique<shm_link>(chosen)); });
+  return tier;
+}
+
 }  // namespace
 
 result<device_tier> device_tier::parse(std::string_view text) {
   const result<backend::uri> name = backend::uri::parse(text);
   if (!name) return name.error();
   if (name.value().scheme() == "memory") return parse_memory(name.value());
+  if (name.value().scheme() == "shm") return parse_shared(name.value());
   if (name.value().scheme() != "tcp") {
-    return error{"far tier '" + name.value().text() + "' has no devices; tcp: and memory: have them", EINVAL};
+    return error{"far tier '" + name.value().text() + "' has no devices; tcp:, shm: and memory: have them", EINVAL};
   }
   const result<backend::tcp_name> parsed = backend::parse_tcp(name.value());
   if (!parsed) return parsed.error();

@@ -31,7 +31,9 @@ enum class ring_operation : std::uint8_t {
       18,     // blocks [first, first + count), in this order; the reply says how many were granted, from the first on
   free = 19,  // blocks [first, first + count)
   capacity = 20,  // reply: four values, those of wire::capacity_report
-  call = 21,  // fragment: the payload of wire::opcode::call, `length` bytes; reply: the result, in the same fragment
+  // Fragments, `count` of them from `fragment` on, 0 for one: the payload of wire::opcode::call, `length` bytes; reply:
+  // the result, in the same place.
+  call = 21,
   ping = 22,
 };
 
@@ -42,7 +44,7 @@ struct ring_request {
   std::uint32_t fragment = 0;  // which part of the payload area
   std::uint64_t cookie = 0;
   std::uint64_t first = 0;  // slot or block
-  std::uint64_t count = 0;  // blocks
+  std::uint64_t count = 0;  // blocks; of a call, fragments
   std::uint32_t offset_bytes = 0;
   std::uint32_t length_bytes = 0;
   std::uint64_t unused[3] = {};

@@ -135,7 +135,9 @@ TEST_F(dataframes, answer_questions_about_columns) {
     home_->evict_all();
     const std::uint64_t before = home_->statistics().reduced_pages;
     EXPECT_EQ(frame["real"].count(), reals.size());
-    EXPECT_EQ(home_->statistics().reduced_pages > before, where == placement::there);
+    if (where != placement::automatic) {
+      EXPECT_EQ(home_->statistics().reduced_pages > before, where == placement::there);
+    }
     EXPECT_EQ(frame["real"].min(), cell(reals.front()));
     EXPECT_EQ(frame["real"].max(), cell(reals.back()));
     // Sixteenths: every order of addition has the same sum.

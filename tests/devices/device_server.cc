@@ -25,8 +25,7 @@ namespace {
 
 constexpr int patience_ms = 60'000;
 
-// The line of a server that says where it listens.
-std::string first_line(int from) {
+std::string next_line(int from) {
   std::string line;
   for (;;) {
     pollfd watched{.fd = from, .events = POLLIN, .revents = 0};
@@ -54,7 +53,9 @@ device_server::device_server(std::vector<std::string> options, std::uint16_t por
     _exit(127);
   }
   close(ends[1]);
-  const std::string line = first_line(ends[0]);
+  // Where it listens: with --shm, there first.
+  std::string line = next_line(ends[0]);
+  if (line.starts_with("listening on shm:")) line = next_line(ends[0]);
   close(ends[0]);
   const std::size_t colon = line.rfind(':');
   if (colon != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line.c_str() + colon + 1));

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,20 +76,22 @@ reason reason_of(Call call) {
   return reason::bad_tier;
 }
 
-class Devices : public ::testing::Test {
+// Over TCP, or through shared memory.
+class Devices : public ::testing::TestWithParam<bool> {
  protected:
   [[nodiscard]] std::string tier(const std::string& tier_options = "") const {
-    return "tcp://" + server.host() + tier_options;
+    return (GetParam() ? "shm:" + place.path() + "/socket" : "tcp://" + server.host()) + tier_options;
   }
   [[nodiscard]] device make(const device_options& chosen = {.parameters = {}, .deadline = generous}) const {
     return {tier(), "troublemaker", chosen};
   }
 
-  device_server server{{"--memory", "256M", "--plugin", std::string(TROUBLEMAKER) + ":room=64M,deadline=60s,mood=bad",
-                        "--plugin", SORTED}};
+  const scratch_folder place;
+  device_server server{{"--memory", "256M", "--shm", place.path() + "/socket", "--plugin",
+                        std::string(TROUBLEMAKER) + ":room=64M,deadline=60s,mood=bad", "--plugin", SORTED}};
 };
 
-TEST_F(Devices, AreListedByNameAndVersion) {
+TEST_P(Devices, AreListedByNameAndVersion) {
   const std::vector<device_plugin> found = device::plugins_of(tier());
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].name, "troublemaker");
@@ -97,7 +100,7 @@ TEST_F(Devices, AreListedByNameAndVersion) {
   EXPECT_EQ(found[1].interface_version, 1u);
 }
 
-TEST_F(Devices, KeepObjectsAndComputeOnThem) {
+TEST_P(Devices, KeepObjectsAndComputeOnThem) {
   device words(tier(), "sorted", {.parameters = {}, .deadline = generous});
   words.write(1, bytes_of("pear"));
   words.write(2, bytes_of("apple"));
@@ -117,7 +120,7 @@ TEST_F(Devices, KeepObjectsAndComputeOnThem) {
   EXPECT_EQ(number_in(words.ask(1)), 2u);
 }
 
-TEST_F(Devices, AreApartFromEachOther) {
+TEST_P(Devices, AreApartFromEachOther) {
   device one = make();
   device other = make();
   one.compute(add, bytes_of(5));
@@ -126,7 +129,7 @@ TEST_F(Devices, AreApartFromEachOther) {
   EXPECT_EQ(text_in(one.ask(options)), "mood=bad");
 }
 
-TEST_F(Devices, CarryMessagesOfFullLength) {
+TEST_P(Devices, CarryMessagesOfFullLength) {
   device words(tier(), "sorted", {.parameters = {}, .deadline = generous});
   const std::string longest(device::most_bytes, 'w');
   words.write(9, bytes_of(longest));
@@ -134,7 +137,7 @@ TEST_F(Devices, CarryMessagesOfFullLength) {
   EXPECT_EQ(reason_of([&] { words.write(9, bytes_of(longest + "w")); }), reason::refused);
 }
 
-TEST_F(Devices, SurviveTheirExceptions) {
+TEST_P(Devices, SurviveTheirExceptions) {
   device made = make();
   made.compute(add, bytes_of(5));
   try {
@@ -150,7 +153,7 @@ TEST_F(Devices, SurviveTheirExceptions) {
   EXPECT_EQ(number_in(made.ask(value)), 5u);
 }
 
-TEST_F(Devices, ThatEndTheirProcessHarmNobodyElse) {
+TEST_P(Devices, ThatEndTheirProcessHarmNobodyElse) {
   device bystander = make();
   bystander.compute(add, bytes_of(5));
   for (const std::uint32_t misdeed : {std::uint32_t{write_outside}, std::uint32_t{leave}, std::uint32_t{talk}}) {
@@ -161,7 +164,7 @@ TEST_F(Devices, ThatEndTheirProcessHarmNobodyElse) {
   EXPECT_EQ(number_in(bystander.ask(value)), 5u);
 }
 
-TEST_F(Devices, ThatHangAreEndedAtTheirDeadline) {
+TEST_P(Devices, ThatHangAreEndedAtTheirDeadline) {
   device bystander = make();
   device made = make({.parameters = {}, .deadline = 3s});
   const std::uint64_t its_process = number_in(made.ask(process));
@@ -177,7 +180,7 @@ TEST_F(Devices, ThatHangAreEndedAtTheirDeadline) {
   EXPECT_NE(kill(static_cast<pid_t>(its_process), 0), 0) << "the process of a lost device is still there";
 }
 
-TEST_F(Devices, ThatCannotBeConstructedSayWhy) {
+TEST_P(Devices, ThatCannotBeConstructedSayWhy) {
   const auto construct = [&](std::string_view parameters) {
     return reason_of([&] { device(tier(), "troublemaker", {.parameters = bytes_of(parameters), .deadline = 4s}); });
   };
@@ -190,7 +193,7 @@ TEST_F(Devices, ThatCannotBeConstructedSayWhy) {
   EXPECT_EQ(reason_of([&] { static_cast<void>(make({.parameters = {}, .room_bytes = 65 << 20})); }), reason::no_room);
 }
 
-TEST_F(Devices, TakeNoMoreMemoryThanTheirRoom) {
+TEST_P(Devices, TakeNoMoreMemoryThanTheirRoom) {
   if (SANITIZED) GTEST_SKIP() << "a sanitizer's address space is no measure of memory";
   device made = make({.parameters = {}, .room_bytes = 16 << 20, .deadline = generous});
   made.compute(take_memory, bytes_of(8 << 20));
@@ -198,8 +201,51 @@ TEST_F(Devices, TakeNoMoreMemoryThanTheirRoom) {
   EXPECT_EQ(number_in(made.ask(value)), 0u);
 }
 
+// The process of a device never outlives its server.
+TEST_P(Devices, EndWithTheirServer) {
+  device made = make();
+  const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
+  EXPECT_EQ(kill(its_process, 0), 0);
+  server.signal(SIGKILL);
+  for (int i = 0; i < 3000 && kill(its_process, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_NE(kill(its_process, 0), 0);
+}
+
+TEST_P(Devices, DoNotKeepAServerFromEnding) {
+  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = generous});
+  std::thread hanging([&] {
+    const reason why = reason_of([&] { made.compute(hang); });
+    EXPECT_TRUE(why == reason::unreachable || why == reason::lost || why == reason::timed_out) << static_cast<int>(why);
+  });
+  std::this_thread::sleep_for(200ms);
+  server.signal(SIGTERM);
+  std::this_thread::sleep_for(200ms);
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.wait(), 0);
+  hanging.join();
+}
+
+// Nobody calls it; the system need not remember it, and its room is another's.
+TEST_P(Devices, ThatEndBetweenCallsAreLetGo) {
+  const device_options all_but_one_device{.parameters = {}, .room_bytes = 64 << 20, .deadline = generous};
+  std::vector<std::unique_ptr<device>> made;
+  for (int i = 0; i < 3; ++i) made.push_back(std::make_unique<device>(tier(), "troublemaker", all_but_one_device));
+  EXPECT_EQ(reason_of([&] { device(tier(), "troublemaker", all_but_one_device); }), reason::no_room);
+  const auto its_process = static_cast<pid_t>(number_in(made[0]->ask(process)));
+  ASSERT_EQ(kill(its_process, SIGKILL), 0);
+  for (int i = 0; i < 3000 && kill(its_process, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_NE(kill(its_process, 0), 0) << "a process that has ended is still remembered";
+  device another(tier(), "troublemaker", all_but_one_device);
+  EXPECT_EQ(number_in(another.compute(add, bytes_of(4))), 4u);
+  EXPECT_EQ(reason_of([&] { static_cast<void>(made[0]->ask(value)); }), reason::lost);
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, Devices, ::testing::Bool(),
+                         [](const auto& of) { return of.param ? "SharedMemory" : "Tcp"; });
+
 // Connections end in the middle of calls. Each call has happened once.
-TEST_F(Devices, DoEachCallOnceOverNewConnections) {
+TEST(DevicesOverTcp, DoEachCallOnceOverNewConnections) {
+  const device_server server({"--memory", "256M", "--plugin", std::string(TROUBLEMAKER) + ":deadline=60s"});
   cutting_proxy between(server.port());
   device made("tcp://" + between.host() + "?timeout=60s", "troublemaker", {.parameters = {}, .deadline = generous});
   // Longer than a call, so that each connection gets some way; the ends of connections fall into all parts of calls.
@@ -212,30 +258,6 @@ TEST_F(Devices, DoEachCallOnceOverNewConnections) {
   }
   between.cut_after(0ms);
   EXPECT_EQ(number_in(made.ask(value)), calls);
-}
-
-// The process of a device never outlives its server.
-TEST_F(Devices, EndWithTheirServer) {
-  device made = make();
-  const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
-  EXPECT_EQ(kill(its_process, 0), 0);
-  server.signal(SIGKILL);
-  for (int i = 0; i < 3000 && kill(its_process, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_NE(kill(its_process, 0), 0);
-}
-
-TEST_F(Devices, DoNotKeepAServerFromEnding) {
-  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = generous});
-  std::thread hanging([&] {
-    const reason why = reason_of([&] { made.compute(hang); });
-    EXPECT_TRUE(why == reason::unreachable || why == reason::lost || why == reason::timed_out) << static_cast<int>(why);
-  });
-  std::this_thread::sleep_for(200ms);
-  server.signal(SIGTERM);
-  std::this_thread::sleep_for(200ms);
-  server.signal(SIGTERM);
-  EXPECT_EQ(server.wait(), 0);
-  hanging.join();
 }
 
 // Whoever starts the server may have left descriptors open, which a device would keep open, too.
@@ -253,23 +275,18 @@ TEST(DevicesAndDescriptors, HaveTheirSocketAndTheLogOnly) {
   EXPECT_EQ(found, (std::vector<std::string>{"0", "1", "2"}));
 }
 
-// The system gives the number of a process away when it is collected: the server would kill another's later.
+// The system would give the number of a process away when it ends, and the server would kill another's later.
 TEST(DevicesOfServersThatAreToIgnoreChildren, KeepTheirNumbers) {
   const auto before = std::signal(SIGCHLD, SIG_IGN);
   const device_server server({"--memory", "64M", "--plugin", TROUBLEMAKER});
   static_cast<void>(std::signal(SIGCHLD, before));
-  device made("tcp://" + server.host(), "troublemaker",
-              {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
-  const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
-  ASSERT_EQ(kill(its_process, SIGKILL), 0);
-  const auto state = [&]() -> std::string {
-    std::ifstream file("/proc/" + std::to_string(its_process) + "/stat");
-    std::string line;
-    if (!std::getline(file, line)) return "gone";
-    return line.substr(line.rfind(')') + 2, 1);
-  };
-  for (int i = 0; i < 3000 && state() != "Z" && state() != "gone"; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_EQ(state(), "Z");
+  std::ifstream status("/proc/" + std::to_string(server.process()) + "/status");
+  std::string ignored;
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigIgn:")) ignored = line.substr(7);
+  }
+  ASSERT_NE(ignored, "");
+  EXPECT_EQ(std::stoull(ignored, nullptr, 16) >> (SIGCHLD - 1) & 1, 0u);
 }
 
 // Two tenants: a quota pays for devices as for pages.
@@ -307,6 +324,27 @@ TEST(DevicesOfTenants, CountAgainstTheirQuotas) {
             reason::unreachable);
 }
 
+// Beside the quota: a device is a process, however little memory it takes.
+TEST(DevicesOfTenants, AreAsManyAsTheirLimitPermits) {
+  const device_server server({"--memory", "512M", "--limit", "*=devices:2", "--plugin", TROUBLEMAKER});
+  const std::string alice = "tcp://" + server.host() + "?tenant=alice";
+  const std::string bob = "tcp://" + server.host() + "?tenant=bob";
+  const device_options little{.parameters = {}, .room_bytes = 4 << 20, .deadline = generous};
+  device first(alice, "troublemaker", little);
+  {
+    device second(alice, "troublemaker", little);
+    EXPECT_EQ(reason_of([&] { device(alice, "troublemaker", little); }), reason::no_room);
+    device of_bob(bob, "troublemaker", little);
+    EXPECT_EQ(number_in(of_bob.compute(add, bytes_of(3))), 3u);
+    // A lost one does not count.
+    EXPECT_EQ(reason_of([&] { second.compute(leave); }), reason::crashed);
+    device third(alice, "troublemaker", little);
+    EXPECT_EQ(reason_of([&] { device(alice, "troublemaker", little); }), reason::no_room);
+  }
+  device fourth(alice, "troublemaker", little);
+  EXPECT_EQ(number_in(fourth.compute(add, bytes_of(1))), 1u);
+}
+
 TEST(DevicesWithoutServers, LiveInTheProcess) {
   const std::string tier = std::string("memory:?plugin=") + SORTED;
   device words(tier, "sorted");
@@ -319,8 +357,12 @@ TEST(DevicesWithoutServers, LiveInTheProcess) {
 }
 
 TEST(DevicesOnServersWithoutThem, AreRefused) {
-  const device_server server({"--memory", "64M"});
+  const scratch_folder place;
+  const device_server server({"--memory", "64M", "--shm", place.path() + "/socket"});
   EXPECT_EQ(reason_of([&] { device("tcp://" + server.host(), "sorted"); }), reason::unreachable);
+  EXPECT_EQ(reason_of([&] { device("shm:" + place.path() + "/socket", "sorted"); }), reason::unreachable);
+  EXPECT_EQ(reason_of([&] { device("shm:" + place.path() + "/nobody?timeout=100ms", "sorted"); }), reason::unreachable);
+  EXPECT_EQ(reason_of([&] { device("shm:" + place.path() + "/socket?copies=2", "sorted"); }), reason::bad_tier);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class session_under_attack {
         mmap(nullptr, wire::ring_file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, rings_.descriptor(), 0);
     FUZZ_EXPECT(mapped != MAP_FAILED);
     file_ = static_cast<wire::ring_file*>(mapped);
-    handler_.emplace(counters_, rings_, *mine_.to, *memory_, sockets_[0]);
+    handler_.emplace(counters_, rings_, *mine_.to, *memory_, sockets_[0], nullptr);
   }
   ~session_under_attack() {
     munmap(file_, wire::ring_file_bytes);

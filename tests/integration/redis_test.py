@@ -65,6 +65,22 @@ class Server:
         return f"127.0.0.1:{self.port}"
 
 
+class SentinelProcess(Server):
+    """redis-server as a Sentinel; it writes what it finds out into its settings."""
+
+    def __init__(self, folder, settings):
+        self.settings = settings
+        super().__init__(folder)
+
+    def start(self):
+        self.process = support.start([REDIS, self.settings, "--sentinel", "--bind", "127.0.0.1", "--port", str(self.port),
+                                      "--dir", self.folder], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        support.wait_until(self.listens, "Sentinel listened", process=self.process)
+
+    def knows(self, replica):
+        return str(replica.port) in self.command("SENTINEL", "REPLICAS", "cache")
+
+
 class RedisServers(support.ProgramsBesideFailures):
     def setUp(self):
         support.need(REDIS and shutil.which("redis-cli"), "redis-server and redis-cli are not installed")
@@ -136,6 +152,44 @@ class OneServer(RedisServers):
         outcome = support.run_far(forker, self.local_bytes, far=self.far([server], "timeout=20s"))
         self.assertEqual(outcome.code, 0, outcome)
         self.assertEqual(outcome.out, native.out, outcome)
+
+
+class Sentinel(RedisServers):
+    """A master with a replica that Sentinel watches, and an independent server with the other copy of each page."""
+
+    def start_sentinel(self, master):
+        settings = self.folder / "sentinel.conf"
+        settings.write_text(f"sentinel monitor cache 127.0.0.1 {master.port} 1\n"
+                            "sentinel down-after-milliseconds cache 1000\n"
+                            "sentinel failover-timeout cache 10000\n", encoding="utf-8")
+        sentinel = SentinelProcess(self.folder, settings)
+        self.addCleanup(sentinel.kill)
+        return sentinel
+
+    def test_a_failover_loses_nothing_and_the_new_master_may_be_added(self):
+        master, other = self.server(), self.server()
+        replica = self.server("--replicaof", "127.0.0.1", str(master.port), "--repl-diskless-sync-delay", "0")
+        support.wait_until(lambda: "master_link_status:up" in replica.command("INFO", "replication"),
+                           "the replica was in step", process=replica.process)
+        sentinel = self.start_sentinel(master)
+        support.wait_until(lambda: sentinel.knows(replica), "Sentinel knew the replica", process=sentinel.process)
+        program = self.begin_verifier(self.far([master, other], "copies=2&timeout=2s"))
+        self.wait_until_far(program, master)
+
+        master.kill()
+        support.wait_until(lambda: "role:master" in replica.command("INFO", "replication"),
+                           "Sentinel made the replica the master", process=sentinel.process)
+        master.start()
+        support.wait_until(lambda: "role:slave" in master.command("INFO", "replication"),
+                           "Sentinel made the old master a replica", process=sentinel.process)
+        support.wait_until(lambda: "it is a replica, which takes no writes" in self.texts()[1],
+                           "the program said why it did not use it", process=program)
+        added = subprocess.run([support.FARHEAP, "add-server", str(program.pid), replica.where()], capture_output=True,
+                               text=True, timeout=support.DEADLINE_S)
+        self.assertEqual(added.returncode, 0, added.stderr)
+        support.wait_until(lambda: support.resident_bytes(replica.process.pid) >= 32 * support.MIB,
+                           "the new master held copies", process=program)
+        self.finish_verifier(program)
 
 
 class CopiesOnThreeServers(RedisServers):

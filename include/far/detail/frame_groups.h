@@ -112,12 +112,16 @@ struct group_values {
       case aggregate::mean: return static_cast<double>(sum) / static_cast<double>(count);
       case aggregate::min: return of.cell_of(least);
       case aggregate::max: return of.cell_of(greatest);
-      case aggregate::median: return far::median(*all).value();
+      case aggregate::median: return quantile_of(*all, known(), 0.5).value();
     }
     return null;
   }
 
  private:
+  // As far as a quantile needs it.
+  [[nodiscard]] summary<T> known() const {
+    return summary<T>({.count = count, .least = bits_of(least), .greatest = bits_of(greatest)});
+  }
   [[nodiscard]] cell total() const {
     if constexpr (std::is_same_v<T, double>) {
       return sum;
@@ -216,6 +220,7 @@ inline dataframe dataframe::group_by(const std::vector<std::string>& keys,
   const auto sorted = table.sorted();
   dataframe grouped(in_);
   grouped.where_ = where_;
+  grouped.costs_ = costs_;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     column values(in_, key_columns[i]->type());
     for (const auto& [key, group] : sorted) values.append(table.cell_with(i, key));

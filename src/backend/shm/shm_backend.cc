@@ -43,7 +43,7 @@ constexpr std::uint64_t longest_pause_ns = 5'000 * millisecond_ns;
 
 }  // namespace
 
-result<std::unique_ptr<backend>> shm_backend::open(const uri& name) {
+result<shm_options> parse_shm(const uri& name) {
   if (result<void> known = name.allow_options({"token-file", "capacity", "tenant", "timeout", "copy"}); !known) {
     return known.error();
   }
@@ -71,7 +71,13 @@ result<std::unique_ptr<backend>> shm_backend::open(const uri& name) {
     if (!token) return error{"far tier '" + name.text() + "': " + token.error().message, token.error().code};
     chosen.token = std::move(token).value();
   }
-  return create(chosen);
+  return chosen;
+}
+
+result<std::unique_ptr<backend>> shm_backend::open(const uri& name) {
+  const result<shm_options> chosen = parse_shm(name);
+  if (!chosen) return chosen.error();
+  return create(chosen.value());
 }
 
 result<std::unique_ptr<backend>> shm_backend::create(const shm_options& chosen) {

@@ -32,6 +32,9 @@ struct shm_options {
   bool server_copies = false;  // transfers go through the rings, and the server copies
 };
 
+// Errors: unknown options, and values that are none.
+[[nodiscard]] result<shm_options> parse_shm(const uri& name);
+
 class shm_backend final : public backend {
  public:
   // Both wait for the server, at most `timeout`. Errors: no server, refused, no memory; what to do.
