@@ -50,7 +50,7 @@ class FAR_API tag {
   tag(runtime& home) : runtime_(&home) {}
   // A new tag. A runtime has at most 15 at a time. Throws std::runtime_error when there are as many, and
   // std::invalid_argument when `how` is out of range. If 15 have been in use, it takes the place of one that was given
-  // back. Then it waits until all scopes that are open now have ended, for a second at most, and throws
+  // back. Then it waits until all scopes that are open now have ended, for ten seconds at most, and throws
   // std::runtime_error when they have not, or the caller is in one.
   tag(runtime& home, replacement how);
   // The same, with a handler for objects of at most 4080 bytes. The handler is called before an object leaves that may

@@ -39,8 +39,9 @@ constexpr std::size_t pages_condemned_at_once = 256;
 // The longest wait for scopes to end, when pages are evicted on request.
 constexpr std::chrono::milliseconds longest_wait{10};
 
-// The same, when a tag gets the number of one that was given back.
-constexpr std::chrono::seconds longest_wait_for_tag{1};
+// The same, when a tag gets the number of one that was given back. Long enough for a thread that is preempted in its
+// scope on a loaded machine.
+constexpr std::chrono::seconds longest_wait_for_tag{10};
 
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
 

@@ -124,7 +124,7 @@ class object_heap {
 
   // A tag whose pages stay for up to `most_heat` looks of the evictor after they were used often. `handler`: called
   // before its objects leave, or empty. Returns nothing when most_tags are in use, or when the number of one that was
-  // given back cannot be used again because a scope has been open for a second, or the caller is in one. Throws
+  // given back cannot be used again because a scope has been open for ten seconds, or the caller is in one. Throws
   // std::bad_alloc.
   [[nodiscard]] std::optional<heap::tag_key> add_tag(unsigned most_heat, leaving_handler handler);
   // See far::tag::give_back.
