@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,7 +36,8 @@ static_assert(sizeof(engine::statistics) == job_statistics * sizeof(std::uint64_
 using statistics_array = std::array<std::uint64_t, job_statistics>;
 
 error cannot_use(const std::string& name, int failure) {
-  return error{"the job's file " + name + " cannot be used: " + std::strerror(failure), failure};
+  const char* const advice = failure == EFBIG ? "; raise the limit on file sizes (ulimit -f)" : "";
+  return error{"the job's file " + name + " cannot be used: " + std::strerror(failure) + advice, failure};
 }
 
 struct flock lock_of(std::size_t byte, short type) {
@@ -81,10 +83,22 @@ int check_owner(int descriptor) {
   return status.st_uid == user || user == 0 ? 0 : EPERM;
 }
 
+// Growing a file beyond the limit on its size (RLIMIT_FSIZE) would not just fail but kill the program with SIGXFSZ.
+bool may_grow() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= region_bytes;
+}
+
+bool is_whole(int descriptor) {
+  struct stat status{};
+  return fstat(descriptor, &status) == 0 && status.st_size >= static_cast<off_t>(region_bytes);
+}
+
 // Allocates all of the file now, because a full file system could not be reported later. Older kernels give up at a
 // signal without having done anything, so the program's timers are kept out. The C library's own signals are not: it
 // uses them when the program gives up rights, and then it is tried again.
 int make_room(int descriptor) {
+  if (!may_grow() && !is_whole(descriptor)) return EFBIG;
   const platform::signal_shield shield;
   int failure = EINTR;
   while (failure == EINTR) failure = posix_fallocate(descriptor, 0, static_cast<off_t>(region_bytes));
@@ -212,11 +226,12 @@ result<job_mapping> job_mapping::map(int descriptor, int protection, const std::
 // The first process creates the file and the last one removes it, so an opened file may be unlinked by the time we have
 // its lock. The loop then opens the new one.
 result<job_mapping> job_mapping::open(const job_name& name, const job_terms& terms) {
+  const int creation = may_grow() ? O_CREAT : 0;
   // Once more if the last process removes the file between our opening and locking it.
   for (int attempt = 0; attempt < 10; ++attempt) {
     const int descriptor = platform::own_descriptor(
-        ::open(name.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, S_IRUSR | S_IWUSR));
-    if (descriptor < 0) return cannot_use(name.path, errno);
+        ::open(name.path.c_str(), O_RDWR | creation | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, S_IRUSR | S_IWUSR));
+    if (descriptor < 0) return cannot_use(name.path, creation == 0 && errno == ENOENT ? EFBIG : errno);
     int failure = check_owner(descriptor);
     if (failure == 0) failure = make_room(descriptor);
     if (failure != 0) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -97,6 +98,25 @@ TEST_F(job_test, SignalsDoNotKeepItFromBeingFounded) {
   sigset_t blocked;
   ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &blocked), 0);
   EXPECT_EQ(sigismember(&blocked, SIGALRM), 0) << "they are let in again";
+}
+
+TEST_F(job_test, ALimitOnFileSizesIsAnErrorAndDoesNotKill) {
+  const auto exit_code_of = [this](rlim_t limit_bytes, int expected) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const rlimit limit{.rlim_cur = limit_bytes, .rlim_max = RLIM_INFINITY};
+      if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+      const result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, true});
+      _exit((opened ? 0 : opened.error().code) == expected ? 0 : 1);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return status;
+  };
+  EXPECT_EQ(exit_code_of(4096, EFBIG), 0);
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0) << "no file stays behind";
+  const std::unique_ptr<job> founder = join();
+  EXPECT_EQ(exit_code_of(4096, 0), 0) << "the file has its size already";
 }
 
 TEST_F(job_test, NamesAreReadAsTheyAreWritten) {

@@ -28,6 +28,8 @@ int take_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&taken, number);
   sigprocmask(SIG_BLOCK, &taken, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // A file, of the log as well, that reaches the limit on file sizes is a failed write like any other.
+  std::signal(SIGXFSZ, SIG_IGN);
   // If whoever starts the server ignores it, the numbers of devices' processes are given to others before we know.
   std::signal(SIGCHLD, SIG_DFL);
   return signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -1,6 +1,7 @@
 #include "server/spill_disk.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -83,6 +84,12 @@ int open_nameless(const std::string& directory) {
 
 result<std::unique_ptr<spill_disk>> open_spill_file(const std::string& directory, std::uint64_t size_bytes,
                                                     bool is_reserved) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size_bytes) {
+    return error{"a file of " + format_size(size_bytes) + " is more than the limit on file sizes, " +
+                     format_size(limit.rlim_cur) + "; raise it (ulimit -f), or lower --spill-size",
+                 EFBIG};
+  }
   const int descriptor = open_nameless(directory);
   if (descriptor < 0) {
     return error{"cannot make a file in " + directory + " (" + std::strerror(errno) +

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,36 @@ class WithDirectory(unittest.TestCase):
         for block in blocks:
             for slot in (block * BLOCK_SLOTS, (block + 1) * BLOCK_SLOTS - 1):
                 self.assertEqual(client.read((slot, 0, SLOT_BYTES)).payload, contents(slot), f"slot {slot}")
+
+    def check_full_disk(self, server, client, reason, mend):
+        """A disk with room for 16 MiB loses nothing, and takes blocks again when there is room."""
+        noise = os.urandom(512 * SLOT_BYTES)
+        written = []
+        self.assertEqual(client.allocate(0, 7), wire_client.OK)
+        for block in range(40):
+            if block >= 7 and client.allocate(block, 1) != wire_client.OK:
+                break
+            start = block * BLOCK_SLOTS
+            halves = [client.write(start + half * 256, noise[half * MIB - half * 4096:][:255 * SLOT_BYTES])
+                      for half in (0, 1)]
+            if halves != [wire_client.OK] * 2:
+                break
+            written.append(start)
+        # 8 blocks of memory and 8 of disk are there at most.
+        self.assertGreater(len(written), 8)
+        self.assertLess(len(written), 20)
+        support.wait_until(lambda: server.value("spill_failing") == 1, "noticing the full disk")
+        self.assertRegex(server.log(), f"cannot write to the spill file .*{reason}.*nothing is lent beyond it")
+        self.assertEqual(client.allocate(200, 20), wire_client.NO_SPACE)
+
+        mend()
+        support.wait_until(lambda: server.value("spill_failing") == 0, "noticing that there is space again")
+        self.assertIn("takes blocks again", server.log())
+        for start in written:
+            for half in (0, 1):
+                got = client.read((start + half * 256, 0, 255 * SLOT_BYTES))
+                self.assertEqual(got.payload, noise[half * MIB - half * 4096:][:255 * SLOT_BYTES], start)
+        self.assertEqual(client.allocate(200, 20), wire_client.OK)
 
 
 class Spill(WithDirectory):
@@ -123,6 +154,20 @@ class Spill(WithDirectory):
         self.assertIn("No such file", start("--spill", self.disk / "nowhere", "--spill-size", "64M"))
         self.assertIn("cannot reserve", start("--spill", self.disk, "--spill-size", "4096T"))
 
+    def test_a_limit_on_file_sizes_is_said(self):
+        outcome = support.run(["bash", "-c", 'ulimit -f 1024; exec "$@"', "bash", FARHEAPD, "--listen", "127.0.0.1:0",
+                               "--memory", "64M", "--spill", self.disk, "--spill-size", "64M"], deadline_s=30)
+        self.assertEqual(outcome.code, 1, outcome)
+        self.assertIn("more than the limit on file sizes, 1.00 MiB; raise it (ulimit -f)", outcome.err)
+
+    def test_a_limit_on_file_sizes_that_comes_later_loses_nothing(self):
+        """Compressed blocks have no space reserved, and these cannot be compressed."""
+        with self.server("--spill-compress", "lz4", "--patience", "2s") as server, server.welcome() as client:
+            def limit(size_bytes):
+                resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
+            limit(16 * MIB)
+            self.check_full_disk(server, client, "File too large", lambda: limit(resource.RLIM_INFINITY))
+
     def test_check(self):
         def check(directory, size):
             return support.run([FARHEAPD, "--check", "--listen", "127.0.0.1:0", "--memory", "64M", "--spill", directory,
@@ -153,35 +198,11 @@ class FullDisk(WithDirectory):
 
     def test_later_it_loses_nothing(self):
         """Compressed blocks have no space reserved, and these cannot be compressed."""
-        with self.server("--spill-compress", "lz4", "--patience", "2s") as server, server.welcome() as client:
-            noise = os.urandom(512 * SLOT_BYTES)
-            written = []
-            self.assertEqual(client.allocate(0, 7), wire_client.OK)
-            for block in range(40):
-                if block >= 7 and client.allocate(block, 1) != wire_client.OK:
-                    break
-                start = block * BLOCK_SLOTS
-                halves = [client.write(start + half * 256, noise[half * MIB - half * 4096:][:255 * SLOT_BYTES])
-                          for half in (0, 1)]
-                if halves != [wire_client.OK] * 2:
-                    break
-                written.append(start)
-            # 8 blocks of memory and 8 of disk are there at most.
-            self.assertGreater(len(written), 8)
-            self.assertLess(len(written), 20)
-            support.wait_until(lambda: server.value("spill_failing") == 1, "noticing the full disk")
-            self.assertRegex(server.log(), "cannot write to the spill file .*No space.*nothing is lent beyond it")
-            self.assertEqual(client.allocate(200, 20), wire_client.NO_SPACE)
-
+        def mend():
             done = self.mount("-o", "remount,size=256M", self.disk)
             self.assertEqual(done.returncode, 0, done.stderr)
-            support.wait_until(lambda: server.value("spill_failing") == 0, "noticing that there is space again")
-            self.assertIn("takes blocks again", server.log())
-            for start in written:
-                for half in (0, 1):
-                    got = client.read((start + half * 256, 0, 255 * SLOT_BYTES))
-                    self.assertEqual(got.payload, noise[half * MIB - half * 4096:][:255 * SLOT_BYTES], start)
-            self.assertEqual(client.allocate(200, 20), wire_client.OK)
+        with self.server("--spill-compress", "lz4", "--patience", "2s") as server, server.welcome() as client:
+            self.check_full_disk(server, client, "No space", mend)
 
 
 if __name__ == "__main__":
