@@ -13,13 +13,14 @@ the same result, which is compared. `native` has all memory. The others have SHA
                         fit; in a memory cgroup of that limit, so that the page cache counts
     dask.array          chunks of a 16th, in such a cgroup; computed block by block, nothing kept
     swap                the program as it is, in such a cgroup, on the swap that the machine has; with --make-swap, as
-                        root, on a loop device over a file in RAM that exists while the script runs
+                        root, on a loop device over a file in RAM that exists while the script runs (ram_swap.py)
 
 A way that this machine does not allow is named with the reason. Prints medians, spread, and the ratio to native.
 """
 
 import argparse
 import contextlib
+import ctypes
 import importlib.util
 import os
 import pathlib
@@ -31,10 +32,13 @@ import sys
 import tempfile
 import time
 
+from ram_swap import SwapError, swap_in_ram
+
 MIB = 1 << 20
 GROUPS = 1000
 PIECE = 1 << 20  # rows
 KEY_FACTOR = 2654435761
+PR_SET_PDEATHSIG = 1
 SAME = 1e-9  # sums are added in other orders
 
 
@@ -142,31 +146,6 @@ class Limit:
             self.folder.rmdir()
 
 
-@contextlib.contextmanager
-def swap_in_ram(size_bytes):
-    """Swap on a loop device over a file in ramfs, whose pages the kernel never swaps. In tmpfs they could be swapped to
-    the device that consists of them, which would then wait for itself. Undone in reverse order, also after an error."""
-    with contextlib.ExitStack() as undo:
-        def run(*command):
-            return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-        folder = tempfile.mkdtemp(prefix="farheap-swap-")
-        undo.callback(os.rmdir, folder)
-        run("mount", "-t", "ramfs", "-o", "mode=0700", "ramfs", folder)
-        undo.callback(run, "umount", folder)
-        path = pathlib.Path(folder, "device")
-        # All pages are made now, outside of the limits.
-        with open(path, "wb") as file:
-            for _ in range(0, size_bytes, MIB):
-                file.write(bytes(MIB))
-        device = run("losetup", "--find", "--show", str(path))
-        undo.callback(run, "losetup", "--detach", device)
-        run("mkswap", device)
-        run("swapon", device)
-        undo.callback(run, "swapoff", device)
-        yield device
-
-
 def end_in_order(*_):
     sys.exit("compare: ended by a signal")
 
@@ -194,14 +173,21 @@ def ways(chosen, budget):
         yield "swap", "the machine has none; see swapon(8), or --make-swap"
 
 
-def run_once(command, limit_bytes, with_swap):
-    """Seconds, result and peak of a child, or the reason why not."""
+def run_once(command, limit_bytes, with_swap, patience_s):
+    """Seconds, result and peak of a child, or the reason why not. The child ends with this process."""
     try:
         limit = Limit(limit_bytes, with_swap) if limit_bytes is not None else None
     except OSError as error:
         return f"no memory cgroup can be made: {error}"
+    def begin():
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if limit:
+            limit.enter()
+
     try:
-        done = subprocess.run(command, text=True, capture_output=True, preexec_fn=limit.enter if limit else None)
+        done = subprocess.run(command, text=True, capture_output=True, preexec_fn=begin, timeout=patience_s)
+    except subprocess.TimeoutExpired:
+        return f"it was given up after {patience_s} s"
     finally:
         if limit:
             limit.close()
@@ -211,24 +197,28 @@ def run_once(command, limit_bytes, with_swap):
 
 
 def compare(chosen):
-    with contextlib.ExitStack() as undo:
-        compare_all(chosen, undo)
+    try:
+        with contextlib.ExitStack() as undo:
+            compare_all(chosen, undo)
+    except SwapError as error:
+        sys.exit(f"compare: {error}")
 
 
 def compare_all(chosen, undo):
     first = run_once([sys.executable, __file__, "--count", str(chosen.count), "--folder", chosen.folder, "--job", "memory"], None,
-                     False)
+                     False, chosen.patience)
     if isinstance(first, str):
         sys.exit(f"the job does not run: {first}")
     budget = int(first[2] * chosen.share / 100)
     print(f"peak {first[2] / MIB:.0f} MiB, limit {budget / MIB:.0f} MiB, {chosen.count} rows, medians of {chosen.runs} runs in turns")
     if chosen.make_swap and not has_swap():
-        signal.signal(signal.SIGTERM, end_in_order)
-        undo.enter_context(swap_in_ram(int(first[2] * 1.25)))
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, end_in_order)
+        undo.enter_context(swap_in_ram(int(first[2] * 1.25), budget))
     taken, reasons = {}, {}
     for _ in range(chosen.runs):
         for name, command, *limit in ways(chosen, budget):
-            outcome = run_once(command, limit[0], name == "swap") if limit else command
+            outcome = run_once(command, limit[0], name == "swap", chosen.patience) if limit else command
             print(f"compare: {name}: {outcome if isinstance(outcome, str) else f'{outcome[0]:.2f} s'}", file=sys.stderr, flush=True)
             if isinstance(outcome, str):
                 reasons[name] = outcome
@@ -249,6 +239,7 @@ def main():
     parser.add_argument("--count", type=int, default=20_000_000, help="rows")
     parser.add_argument("--share", type=int, default=25, help="of the native peak, in percent")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--patience", type=int, default=600, metavar="SECONDS", help="for one run of a job (default: %(default)s)")
     parser.add_argument("--make-swap", action="store_true", help="make swap in RAM for the comparison, as root")
     parser.add_argument("--folder", default="/var/tmp", help="for files: of far memory, and of numpy.memmap")
     parser.add_argument("--job", choices=("memory", "block", "memmap", "dask"), help=argparse.SUPPRESS)

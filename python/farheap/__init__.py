@@ -10,6 +10,7 @@ In both, :func:`stats`, :func:`resize`, :func:`watch`, :func:`is_far`, :func:`pr
 tell and steer what is local. :func:`trace` finds the lines that would wait.
 """
 
+from importlib.metadata import PackageNotFoundError as _NotInstalled
 from importlib.metadata import version as _version
 from typing import Any as _Any
 
@@ -28,6 +29,10 @@ def load_ipython_extension(shell: _Any) -> None:
     load_extension(shell)
 
 
-__version__ = _version("farheap")
+try:
+    __version__ = _version("farheap")
+except _NotInstalled as _error:
+    raise ImportError("this is the source of the package farheap, which is not installed; build it by `make wheel`, and then: pip install "
+                      "build/packages/farheap-*.whl") from _error
 __all__ = ["FarheapError", "Statistics", "Trace", "evict", "far_table", "is_far", "memory", "prefetch", "resize", "scan", "stats",
            "trace", "watch"]

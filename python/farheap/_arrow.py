@@ -1,12 +1,12 @@
 """Arrow tables in far memory."""
 
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from ._errors import FarheapError
 from ._memory import memory
 
 
-def far_table(data: Any, local: Optional[str] = None, far: Optional[str] = None) -> Any:
+def far_table(data: Any, local: Union[str, int, None] = None, far: Optional[str] = None) -> Any:
     """A copy of an Arrow table whose buffers lie in far memory, made batch by batch.
 
     `data`: a ``pyarrow.Table``, or a ``RecordBatchReader``, of which one batch at a time is elsewhere: so a file that does

@@ -3,3 +3,5 @@
 
 class FarheapError(RuntimeError):
     """Far memory cannot do what was asked for; the message says why, and what to do."""
+
+    __module__ = "farheap"  # as users know it

@@ -1,11 +1,13 @@
 """A program's hints and questions about single arrays."""
 
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Sized, TypeVar
 
 from . import _runtime
 from ._ranges import ranges_of
 
 _CHUNK_BYTES = 4 << 20
+
+_Data = TypeVar("_Data", bound=Sized)
 
 
 def is_far(data: Any) -> bool:
@@ -36,7 +38,7 @@ def evict(data: Any) -> None:
             _runtime.evict(address, size)
 
 
-def scan(data: Any, rows: Optional[int] = None) -> Iterator[Any]:
+def scan(data: _Data, rows: Optional[int] = None) -> Iterator[_Data]:
     """Goes through the data in pieces of `rows` rows: while one is used, the next is brought in.
 
     ``for part in farheap.scan(table, rows=100_000): total += part.sum()``
@@ -44,10 +46,15 @@ def scan(data: Any, rows: Optional[int] = None) -> Iterator[Any]:
     The pieces are views, for arrays ``data[i:i + rows]`` and for frames ``data.iloc[i:i + rows]``. By default a piece has
     about 4 MiB. The budget should have room for several.
     """
-    count = len(data)
+    whole = sum(size for _, size in ranges_of(data))
+    try:
+        count = len(data)
+    except TypeError:
+        raise TypeError("farheap.scan() goes through rows, and an array without dimensions has none; use its value") from None
     if rows is None:
-        whole = sum(size for _, size in ranges_of(data))
         rows = max(1, count * _CHUNK_BYTES // max(whole, 1))
+    if not hasattr(rows, "__index__"):
+        raise TypeError(f"rows is {rows!r}; give a whole number, as in farheap.scan(data, rows=100_000)")
     if rows < 1:
         raise ValueError(f"rows is {rows}; a piece has at least one row")
     at = data.iloc if hasattr(data, "iloc") else data

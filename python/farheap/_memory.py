@@ -3,9 +3,11 @@
 import contextlib
 import ctypes
 import functools
-from typing import Any, Callable, Iterator, Optional
+import importlib
+from typing import Any, Callable, Iterator, Optional, Union
 
 from . import _runtime
+from ._arrow_pool import far_buffers
 from ._errors import FarheapError
 
 _CAPSULE = b"mem_handler"  # the name that NEP 49 gives to capsules with a handler
@@ -15,14 +17,17 @@ _DEFAULT_HANDLER = 306
 
 
 @contextlib.contextmanager
-def memory(local: Optional[str] = None, far: Optional[str] = None) -> Iterator[None]:
+def memory(local: Union[str, int, None] = None, far: Optional[str] = None) -> Iterator[None]:
     """Arrays that NumPy makes inside the block lie in far memory, and through NumPy those of pandas and others.
 
-    `local`: how much of it may be local, ``"2G"``, ``"512M"`` or ``"25%"`` of this machine; half of what is available by
-    default. `far`: the far tier, as for ``farheap run --far``; ``"file:"`` by default.
+    `local`: how much of it may be local, ``"2G"``, ``"512M"`` or ``"25%"`` of this machine, or a number of bytes; half of
+    what is available by default. `far`: the far tier, as for ``farheap run --far``; ``"file:"`` by default.
 
     Arrays outlive the block. Blocks may be nested. A block is about its own thread and context: other threads, and
     asyncio tasks that were there before, are not concerned. Arrays below 64 KiB stay local, as do Python objects.
+
+    If pyarrow has been imported, the buffers that Arrow makes are far, too, and with them texts of pandas. Arrow has one
+    default pool for the process: while any thread is in a block, it is a far one for all.
 
     A process has one far heap. The first block starts it; `local` of a later one resizes it, as `farheap.resize()` does,
     and `far` must be the same, or left out. Under ``farheap run`` everything is far already, and the block changes
@@ -36,7 +41,8 @@ def memory(local: Optional[str] = None, far: Optional[str] = None) -> Iterator[N
         _runtime.resize(local)
     before = handler_of_numpy(_handler())
     try:
-        yield
+        with far_buffers():
+            yield
     finally:
         handler_of_numpy(before)
 
@@ -53,16 +59,17 @@ def _functions_of_numpy() -> Any:
         raise FarheapError(f"NumPy {numpy.__version__} does not let others allocate its arrays; install 1.22 or later, or use "
                            "`farheap run`")
     try:
-        from numpy._core import _multiarray_umath as core
+        core = importlib.import_module("numpy._core._multiarray_umath")
     except ImportError:  # NumPy 1
-        from numpy.core import _multiarray_umath as core  # type: ignore
+        core = importlib.import_module("numpy.core._multiarray_umath")
     return ctypes.cast(_pointer_in(core._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
 
 
 def _pointer_in(capsule: Any, name: Optional[bytes]) -> int:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return get(capsule, name)
+    address: int = get(capsule, name)
+    return address
 
 
 @functools.cache
@@ -71,9 +78,14 @@ def _handler_setter() -> Callable[[Any], Any]:
     return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(_functions_of_numpy()[_SET_HANDLER])
 
 
-@functools.cache
 def _handler() -> Any:
     """The capsule with the handler that allocates in far memory. Arrays keep it as long as they are there."""
+    with _runtime.changing:  # one thread alone writes NumPy's default into the library, before any array is far
+        return _make_handler()
+
+
+@functools.cache
+def _make_handler() -> Any:
     default = ctypes.cast(_functions_of_numpy()[_DEFAULT_HANDLER], ctypes.POINTER(ctypes.py_object))[0]
     ours = _runtime.library().farheap_numpy_handler(_pointer_in(default, _CAPSULE))
     new = ctypes.pythonapi.PyCapsule_New

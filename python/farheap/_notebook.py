@@ -5,12 +5,14 @@ import importlib.util
 import json
 import pathlib
 import shlex
+import subprocess
 import sys
 from typing import Any, NoReturn, Sequence
 
+from ._commands import PROGRAMS
 from ._errors import FarheapError
 from ._memory import memory
-from ._statistics import watch
+from ._statistics import own_environment, watch
 
 
 class _CellParser(argparse.ArgumentParser):
@@ -48,6 +50,14 @@ def load_extension(shell: Any) -> None:
     shell.register_magic_function(far, magic_kind="cell", magic_name="far")
 
 
+def _try_run(options: Sequence[str]) -> None:
+    """Ends here, with the message, if a kernel with these options could not start."""
+    done = subprocess.run([PROGRAMS / "farheap", "run", *options, "--", sys.executable, "-c", ""], env=own_environment(),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip())
+
+
 def install_kernel(arguments: Sequence[str]) -> None:
     """``python -m farheap kernel``: a kernel for Jupyter that runs this interpreter under ``farheap run``."""
     parser = argparse.ArgumentParser(prog="python -m farheap kernel", description=install_kernel.__doc__)
@@ -58,12 +68,18 @@ def install_kernel(arguments: Sequence[str]) -> None:
     if importlib.util.find_spec("ipykernel") is None:
         sys.exit(f"farheap: error: {sys.executable} has no kernel for Jupyter; install one with: pip install ipykernel")
     options = [word for name in ("local", "far") if getattr(chosen, name) for word in (f"--{name}", getattr(chosen, name))]
+    _try_run(options)
     folder = pathlib.Path(chosen.prefix, "share", "jupyter", "kernels", "farheap")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "kernel.json").write_text(json.dumps({
+    kernel = {
         "argv": [sys.executable, "-m", "farheap", "run", *options, "--", sys.executable, "-m", "ipykernel_launcher", "-f",
                  "{connection_file}"],
         "display_name": "Python (farheap)",
         "language": "python",
-    }, indent=1) + "\n")
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "kernel.json").write_text(json.dumps(kernel, indent=1) + "\n")
+    except OSError as error:
+        sys.exit(f"farheap: error: the kernel cannot be written to {folder}: {error.strerror}; name a folder that you may "
+                 f"write to, for example: python -m farheap kernel --prefix {pathlib.Path.home() / '.local'}")
     print(f"installed the kernel 'Python (farheap)' in {folder}")

@@ -1,16 +1,19 @@
 """Where the data of arrays, tables and buffers lies."""
 
+import ctypes
 import sys
 from typing import Any, Iterator
 
 Range = tuple[int, int]  # address and bytes
 
+_FULL_READ_ONLY = 0x011c  # PyBUF_FULL_RO: with shape and strides
+
 
 def ranges_of(data: Any) -> list[Range]:
     """The address and size of each piece of memory that holds the data of `data`, without what is empty.
 
-    For NumPy arrays, pandas objects, pyarrow arrays, tables and buffers, and what has the buffer protocol. Objects that
-    an array only points to, as one of dtype ``object`` does, are not looked at.
+    For NumPy arrays, pandas and Polars objects, pyarrow arrays, tables and buffers, and what has the buffer protocol.
+    Objects that an array only points to, as one of dtype ``object`` does, are not looked at.
     """
     return [(address, size) for address, size in _pieces(data) if size > 0]
 
@@ -21,7 +24,7 @@ def _module(name: str) -> Any:
 
 
 def _pieces(data: Any) -> Iterator[Range]:
-    numpy, pandas = _module("numpy"), _module("pandas")
+    numpy, pandas, polars = _module("numpy"), _module("pandas"), _module("polars")
     if numpy is not None and isinstance(data, numpy.ndarray):
         yield _of_array(numpy, data)
     elif pandas is not None and isinstance(data, pandas.DataFrame):
@@ -35,6 +38,8 @@ def _pieces(data: Any) -> Iterator[Range]:
         yield from _of_index(pandas, data)
     elif pandas is not None and isinstance(data, pandas.api.extensions.ExtensionArray):
         yield from _of_extension(data)
+    elif polars is not None and isinstance(data, (polars.DataFrame, polars.Series)):
+        yield from _of_arrow(data.to_arrow(compat_level=polars.CompatLevel.newest()))  # copies nothing
     elif type(data).__module__.partition(".")[0] == "pyarrow":
         yield from _of_arrow(data)
     else:
@@ -92,12 +97,31 @@ def _of_buffer(data: Any) -> Iterator[Range]:
         view = memoryview(data)
     except TypeError:
         raise _unknown(data) from None
-    import numpy
+    with view:
+        if view.nbytes > 0:
+            yield _bounds_of(view)
 
-    if view.nbytes > 0:
-        yield _of_array(numpy, numpy.asarray(view))
+
+class _Buffer(ctypes.Structure):
+    """Python's Py_buffer, a part of its stable interface."""
+
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
+                ("readonly", ctypes.c_int), ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p), ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p)]
+
+
+def _bounds_of(view: memoryview) -> Range:
+    """NumPy may not be there."""
+    buffer = _Buffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), _FULL_READ_ONLY)
+    first = end = buffer.buf or 0
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+    for count, step in zip(view.shape or (), view.strides or ()):
+        first += min(0, (count - 1) * step)
+        end += max(0, (count - 1) * step)
+    return first, end + view.itemsize - first
 
 
 def _unknown(data: Any) -> TypeError:
-    return TypeError(f"farheap does not know where the data of a {type(data).__name__} lies; give a NumPy array, a pandas or "
-                     "pyarrow object, or a buffer")
+    return TypeError(f"farheap does not know where the data of a {type(data).__name__} lies; give a NumPy array, a pandas, "
+                     "Polars or pyarrow object, or a buffer")

@@ -4,17 +4,23 @@ import ctypes
 import errno
 import functools
 import mmap
+import os
 import pathlib
 import threading
-from typing import Callable, Optional
+from typing import Callable, Optional, Union
 
+from ._commands import what_to_do
 from ._errors import FarheapError
 
 _LIBRARY = pathlib.Path(__file__).resolve().parent / "lib" / "libfarheap-python.so"
 _MADV_PAGEOUT = 21
 _PREFETCH = 4  # far/hint.h: far_hint_pack()
 
-_starting = threading.Lock()
+# Held while the far heap starts, and while what its blocks share changes; and by a thread that forks, so that no child
+# begins with it held by a thread that it does not have. A signal handler of the holder may fork.
+changing = threading.RLock()
+os.register_at_fork(before=changing.acquire, after_in_parent=changing.release, after_in_child=changing.release)
+
 _far_tier: Optional[str] = None  # of the far heap that this module has started
 
 
@@ -37,7 +43,8 @@ _prefetch_site = _Site(b"farheap.prefetch", 1, 0)
 def _view_of(library: ctypes.CDLL) -> _View:
     find = library.far_hint_find_view
     find.restype = ctypes.POINTER(_View)
-    return find().contents
+    found: _View = find().contents
+    return found
 
 
 @functools.cache
@@ -52,14 +59,16 @@ def library() -> ctypes.CDLL:
     try:
         loaded = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
-        raise FarheapError(f"the library of far memory cannot be loaded: {error}; install farheap again, on Linux on "
-                           "x86-64") from error
+        raise FarheapError(f"the library of far memory cannot be loaded: {error}; {what_to_do()}") from error
     loaded.farheap_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     loaded.farheap_resize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     loaded.farheap_statistics.restype = None
     loaded.farheap_statistics.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
     loaded.farheap_numpy_handler.restype = ctypes.c_void_p
     loaded.farheap_numpy_handler.argtypes = [ctypes.c_void_p]
+    loaded.farheap_serve_arrow.argtypes = []
+    loaded.farheap_allocate_arrow_far.restype = None
+    loaded.farheap_allocate_arrow_far.argtypes = [ctypes.c_int]
     loaded.farheap_evict.restype = None
     loaded.farheap_evict.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     return loaded
@@ -83,13 +92,29 @@ def view() -> Optional[_View]:
     return _view_of(library()) if _far_tier is not None else None
 
 
-def start(local: Optional[str], far: Optional[str]) -> bool:
+def budget_text(local: Union[str, int]) -> bytes:
+    """A budget as the commands take it. Numbers are bytes."""
+    if isinstance(local, int) and not isinstance(local, bool):
+        return str(local).encode()
+    if not isinstance(local, str):
+        raise TypeError(f"a budget of local memory is {local!r}; write it as text, for example \"2G\" or \"25%\", or as a "
+                        "number of bytes")
+    if not local.strip() or "\0" in local:
+        raise ValueError(f"{local!r} is not a size; write for example 512M, 2G or 1.5G, or 25%")
+    return local.encode()
+
+
+def start(local: Union[str, int, None], far: Optional[str]) -> bool:
     """Starts the far heap of this process. Returns whether it did: there is one at most, and it stays."""
     global _far_tier
-    with _starting:
+    if far is not None and not isinstance(far, str):
+        raise TypeError(f"the far tier is {far!r}; write it as text, for example \"file:\" or \"zmem:4G\"")
+    if far is not None and "\0" in far:
+        raise ValueError(f"the far tier {far!r} has a null character; write for example \"file:\" or \"zmem:4G\"")
+    with changing:
         if _far_tier is None:
             wanted = "file:" if far is None else far
-            _call(library().farheap_start, (local or "").encode(), wanted.encode())
+            _call(library().farheap_start, b"" if local is None else budget_text(local), wanted.encode())
             _far_tier = wanted
             return True
         if far is not None and far != _far_tier:
@@ -107,9 +132,9 @@ def _call(function: Callable[..., int], *arguments: bytes) -> None:
         raise ValueError(text) if code == errno.EINVAL else FarheapError(f"no far memory: {text}")
 
 
-def resize(local: str) -> None:
+def resize(local: Union[str, int]) -> None:
     """Changes the budget of the far heap that this module has started."""
-    _call(library().farheap_resize, local.encode())
+    _call(library().farheap_resize, budget_text(local))
 
 
 def statistics() -> str:
@@ -141,7 +166,8 @@ def evict(address: int, size: int) -> None:
     if end <= first:
         return
     if not under_run():
-        return library().farheap_evict(first, end - first)
+        library().farheap_evict(first, end - first)
+        return
     advise = _process().madvise  # that of `farheap run`
     advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     if advise(first, end - first, _MADV_PAGEOUT) != 0:

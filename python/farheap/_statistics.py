@@ -10,11 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Union
 
 from . import _runtime
 from ._commands import PROGRAMS
 from ._errors import FarheapError
+from ._shell import in_jupyter
 
 _SETTLED_S = 3.0  # a child of fork answers when it has lived for a second
 _USAGE = 2  # exit code of the command: its words were wrong
@@ -61,10 +62,10 @@ class Statistics:
     def from_counters(cls, counters: Mapping[str, Any]) -> "Statistics":
         """From what ``farheap stats --json`` prints."""
         page = os.sysconf("SC_PAGE_SIZE")
-        return cls(*(counters[name] for name in ("budget_bytes", "local_bytes", "peak_local_bytes", "far_bytes", "misses",
-                                                 "prefetch_hits")),
-                   *(counters[name] * page for name in ("fetched_pages", "evicted_pages", "written_pages")),
-                   counters["wait_ns"] / 1e9, counters)
+        same = {name: counters[name] for name in ("budget_bytes", "local_bytes", "peak_local_bytes", "far_bytes", "misses",
+                                                  "prefetch_hits")}
+        moved = {f"{name}_bytes": counters[f"{name}_pages"] * page for name in ("fetched", "evicted", "written")}
+        return cls(**same, **moved, waited_s=counters["wait_ns"] / 1e9, counters=counters)
 
     def __str__(self) -> str:
         return (f"local {_size(self.local_bytes)} of {_size(self.budget_bytes)}, far {_size(self.far_bytes)}, "
@@ -116,14 +117,16 @@ def stats() -> Statistics:
     return Statistics.from_counters(json.loads(text))
 
 
-def resize(local: str) -> None:
-    """Changes the budget while the program runs, up or down: ``"3G"``, ``"512M"``, or ``"25%"`` of this machine.
+def resize(local: Union[str, int]) -> None:
+    """Changes the budget while the program runs, up or down.
+
+    `local`: ``"3G"``, ``"512M"``, ``"25%"`` of this machine, or a number of bytes.
 
     Returns at once; a smaller budget is reached by eviction. Raises ValueError for what is not a size.
     """
     _need_far_memory()
     if _runtime.under_run():
-        _ask("resize", str(os.getpid()), local)
+        _ask("resize", str(os.getpid()), _runtime.budget_text(local).decode())
     else:
         _runtime.resize(local)
 
@@ -134,10 +137,12 @@ def watch(seconds: float = 0.5) -> Iterator[None]:
 
     On a terminal and in Jupyter. Elsewhere, in a log say, there is one line at the end.
     """
+    if not isinstance(seconds, (int, float)) or not seconds > 0:
+        raise ValueError(f"seconds is {seconds!r}; give how often the line is to be kept up to date, for example 0.5")
     first = stats()
     done = threading.Event()
     line = threading.Thread(target=_keep_line, args=(seconds, done), daemon=True, name="farheap.watch")
-    live = sys.stderr.isatty() or "ipykernel" in sys.modules
+    live = sys.stderr.isatty() or in_jupyter()
     if live:
         line.start()
     try:

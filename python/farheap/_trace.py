@@ -12,6 +12,7 @@ from typing import Optional, Union
 
 from ._commands import PROGRAMS
 from ._errors import FarheapError
+from ._shell import in_jupyter
 from ._statistics import own_environment
 
 _USAGE = 2  # exit code of the command: its words were wrong
@@ -47,8 +48,8 @@ def trace(script: Union[str, "os.PathLike[str]"], *arguments: str, local: str = 
           output: Union[str, "os.PathLike[str]", None] = None, show: bool = True) -> Trace:
     """Runs a Python script with this interpreter in little local memory, and reports which of its lines missed.
 
-    As ``farheap trace``: `local` is the budget, a tenth of what the script uses is a good start; one miss in `sample` is
-    recorded; `output` is a new or empty folder, by default a temporary one that stays. `show` opens the report in a
+    As ``farheap trace``: `local` is the budget, a tenth of what the script uses is a good start; `far` is the far tier;
+    one miss in `sample` is recorded; `arguments` are those of the script; `output` is a new or empty folder, by default a temporary one that stays. `show` opens the report in a
     browser; Jupyter shows the result itself.
     """
     path = pathlib.Path(script)
@@ -64,7 +65,7 @@ def trace(script: Union[str, "os.PathLike[str]"], *arguments: str, local: str = 
         if done.returncode == _USAGE:
             raise ValueError(message)
         raise FarheapError(f"the script was not traced: {message}")
-    if show and "ipykernel" not in sys.modules:
+    if show and not in_jupyter():
         made.show()
     return made
 

@@ -7,7 +7,6 @@
 #include <new>
 
 #include "base/check.h"
-#include "base/units.h"
 
 namespace far::python {
 namespace {

@@ -10,9 +10,14 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/units.h"
 #include "pager/pager.h"
 
 namespace far::python {
+
+// Smaller allocations come from the allocator that would have them without far memory, which caches small blocks; a
+// mapping for each would cost more than what is done with it.
+inline constexpr std::size_t far_from_bytes = 64 * kib;
 
 // Any thread. Callers do not pass a size when they free memory, so sizes are kept here.
 class array_memory {

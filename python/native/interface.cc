@@ -6,7 +6,7 @@
 #include <exception>
 
 #include "array_memory.h"
-#include "base/units.h"
+#include "arrow_allocations.h"
 #include "far/detail/api.h"
 #include "pager/hints.h"
 #include "preload/report.h"
@@ -30,9 +30,7 @@ struct numpy_handler {
   numpy_allocator allocator;
 };
 
-// Smaller arrays come from NumPy's own allocator, which caches small blocks; a mapping for each would cost more than
-// the array.
-constexpr std::size_t far_from_bytes = 64 * far::kib;
+using far::python::far_from_bytes;
 
 numpy_allocator numpys;  // NumPy's default
 far::python::array_memory* far_arrays = nullptr;
@@ -102,6 +100,17 @@ FAR_API void* farheap_numpy_handler(const void* original) {
   numpys = static_cast<const numpy_handler*>(original)->allocator;
   far_arrays = &far::python::arrays();
   return &handler;
+}
+
+// Has the allocations of the loaded Arrow libraries served from here. Returns 0, or ENOENT where there is none whose
+// allocations can be. It may be called again, not by two threads at once.
+FAR_API int farheap_serve_arrow() {
+  return far::python::serve_arrow(far::python::arrays()) ? 0 : ENOENT;
+}
+
+// 1: large buffers of Arrow's pool "system" are far from now on, in all threads; 0 takes one such call back.
+FAR_API void farheap_allocate_arrow_far(int is_far) {
+  far::python::allocate_arrow_far(is_far != 0);
 }
 
 // Evicts what it can of the range now, as madvise(MADV_PAGEOUT) does under `farheap run`.

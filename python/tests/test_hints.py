@@ -7,6 +7,7 @@ import unittest
 import farheap
 import numpy
 import pandas
+from farheap._ranges import ranges_of
 from far_memory import BUDGET, MIB, UNDER_RUN, flights, memory, numbers, wait_until
 
 
@@ -36,6 +37,9 @@ class Hints(unittest.TestCase):
         for view in (array.T, array[::-3, 2:5], memoryview(array)):
             self.assertTrue(farheap.is_far(view))
         self.assertFalse(farheap.is_far(numpy.empty(0)))
+        self.assertFalse(farheap.is_far(memoryview(b"")))
+        for view in (array, array[::-3, 2:5], array[5], array[:1, ::-1], numpy.frombuffer(array, numpy.uint8)):
+            self.assertEqual(ranges_of(memoryview(view)), ranges_of(view))
         self.assertEqual(farheap.is_far(bytes(4 * MIB)), UNDER_RUN)
         self.assertTrue(farheap.is_far(pandas.array(numbers(MIB), dtype="Int64")))
 

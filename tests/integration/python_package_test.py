@@ -22,37 +22,57 @@ print(sum(block[i] for i, block in enumerate(blocks)), sys.argv[1:], sys.executa
 
 
 # As a user who may not open a userfaultfd that serves system calls, too.
-NO_PERMISSION = """
-import ctypes, farheap, numpy, os
+ORDINARY_USER = """
+import ctypes, os, sys
 ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
+"""
+NO_PERMISSION = ORDINARY_USER + """
+import farheap, numpy
 try:
     with farheap.memory(local="32M"):
         print("permitted")
 except farheap.FarheapError as error:
     print(error)
 """
+RUN_DOOR = ORDINARY_USER + """
+os.execv(sys.executable, [sys.executable, "-m", "farheap", "run", "--local", "32M", "--far", "memory:", "-c",
+    "import numpy; import farheap; a = numpy.arange(1 << 23); farheap.evict(a); print(int(a.sum()), farheap.stats().far_bytes > 0)"])
+"""
+
+NO_NUMPY = """
+import sys
+sys.modules["numpy"] = None  # as if it were not installed
+import farheap
+try:
+    with farheap.memory():
+        pass
+except farheap.FarheapError as error:
+    print(farheap.is_far(memoryview(b"bytes")[::-1]), error)
+"""
 
 
 class Package(unittest.TestCase):
-    """One environment for all tests: Python itself, the package, and what build/venv has."""
+    """One environment for all tests: Python itself, the package, and what build/venv-python has."""
 
     @classmethod
     def setUpClass(cls):
-        support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run evaluation/apps/flights/setup")
+        support.need(support.VENV_OF_PACKAGE_PYTHON.exists(), f"there is no {support.VENV_OF_PACKAGE_PYTHON}; run "
+                     "evaluation/apps/flights/setup build/venv-python python/tests/requirements.txt")
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         built = support.run([support.SOURCE / "scripts" / "make-wheel", support.BUILD, cls.folder])
         if built.code != 0:
             raise AssertionError(built)
         cls.wheel = pathlib.Path(built.out.strip())
         cls.python = cls.folder / "venv" / "bin" / "python"
-        subprocess.run([support.VENV_PYTHON, "-m", "venv", "--without-pip", cls.folder / "venv"], check=True)
-        subprocess.run([support.VENV_PYTHON, "-m", "pip", "--python", cls.python, "install", "--quiet", "--no-index",
-                        "--no-deps", "--disable-pip-version-check", cls.wheel], check=True, capture_output=True)
+        subprocess.run([support.VENV_OF_PACKAGE_PYTHON, "-m", "venv", "--without-pip", cls.folder / "venv"], check=True)
+        subprocess.run([support.VENV_OF_PACKAGE_PYTHON, "-m", "pip", "--python", cls.python, "install", "--quiet", "--no-index",
+                        "--no-deps", "--disable-pip-version-check", cls.wheel], check=True, capture_output=True,
+                       env=dict(os.environ, PATH="/nonexistent"))  # no compiler, nor any other program
         packages = next((cls.folder / "venv" / "lib").glob("python3*/site-packages"))
-        others = next(support.VENV_PYTHON.parents[1].glob("lib/python3*/site-packages"))
+        others = next(support.VENV_OF_PACKAGE_PYTHON.parents[1].glob("lib/python3*/site-packages"))
         (packages / "others.pth").write_text(f"{others}\n")
 
     def write(self, text):
@@ -66,7 +86,7 @@ class Package(unittest.TestCase):
         return outcome
 
     def test_wheel(self):
-        self.assertRegex(self.wheel.name, r"^farheap-\d+\.\d+\.\d+-py3-none-linux_x86_64\.whl$")
+        self.assertRegex(self.wheel.name, r"^farheap-\d+\.\d+\.\d+-py3-none-manylinux_2_\d\d_x86_64\.whl$")
         with zipfile.ZipFile(self.wheel) as wheel:
             names = wheel.namelist()
         for name in ("farheap/py.typed", "farheap/bin/farheapd", "farheap/lib/libfarheap-preload.so"):
@@ -101,22 +121,28 @@ class Package(unittest.TestCase):
         self.assertIn("--listen", self.output_of(self.python.with_name("farheapd"), "--help").out)
 
     def test_documentation(self):
-        """The code of docs/python.md runs, from top to bottom."""
+        """The code of docs/python.md runs, from top to bottom, in both ways."""
         blocks = re.findall(r"^```python\n(.*?)^```$", (support.SOURCE / "docs/python.md").read_text(), re.M | re.S)
         self.assertGreaterEqual(len(blocks), 2)
-        self.assertRegex(self.output_of(self.write("\n".join(blocks))).out, r"^local .* of 32 MiB, far ")
+        program = self.write("\n".join(blocks))
+        for command in ([], ["-m", "farheap", "run", "--local", "32M", "--far", "memory:"]):
+            with self.subTest(command):
+                self.assertRegex(self.output_of(*command, program).out, r"^local .* of 32 MiB, far ")
 
-    def check_suite(self, prefix=()):
+    def check_suite(self, deadline_s, prefix=()):
         """The package's own tests."""
-        outcome = self.output_of("-m", "unittest", "discover", "-v", "-s", support.SOURCE / "python" / "tests", prefix=prefix)
-        self.assertRegex(outcome.err, r"\nOK( \(skipped=\d+\))?\n")
-        print(outcome.err[-3000:], flush=True)
+        outcome = support.run([*prefix, self.python, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--durations", "8",
+                               support.SOURCE / "python" / "tests"], environment={"PYTHONDONTWRITEBYTECODE": "1"},
+                              deadline_s=deadline_s)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertRegex(outcome.out, r"\b\d\d+ passed")
+        print(outcome.out[-3000:], flush=True)
 
     def test_suite_in_process(self):
-        self.check_suite()
+        self.check_suite(400)
 
     def test_suite_under_run(self):
-        self.check_suite([self.python, "-m", "farheap", "run", "--local", BUDGET, "--far", "memory:", "--"])
+        self.check_suite(400, [self.python, "-m", "farheap", "run", "--local", BUDGET, "--far", "memory:", "--"])
 
     def test_without_permission(self):
         support.need(os.geteuid() == 0, "only root can become another user")
@@ -124,6 +150,21 @@ class Package(unittest.TestCase):
         self.folder.chmod(0o755)
         said = self.output_of("-c", NO_PERMISSION).out
         self.assertRegex(said, r"^no far memory: .*userfaultfd.*`farheap run`")
+
+    def test_an_ordinary_user_runs_programs(self):
+        support.need(os.geteuid() == 0, "only root can become another user")
+        self.folder.chmod(0o755)
+        self.assertEqual(self.output_of("-c", RUN_DOOR).out, f"{sum(range(1 << 23))} True\n")
+
+    def test_without_numpy(self):
+        self.assertRegex(self.output_of("-c", NO_NUMPY).out, r"^False .*not installed; install numpy, or use `farheap run`\n$")
+
+    def test_the_source_folder_is_not_a_package(self):
+        """pip says what to do when it is given python/ itself."""
+        done = subprocess.run([support.VENV_OF_PACKAGE_PYTHON, support.SOURCE / "python" / "setup.py", "--version"], text=True,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("run `make wheel`", done.stderr)
 
 
 if __name__ == "__main__":

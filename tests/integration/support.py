@@ -14,10 +14,12 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("FARHEAP_BUILD", SOURCE / "build"))
+BUILD = pathlib.Path(os.environ.get("FARHEAP_BUILD", SOURCE / "build")).absolute()
 FARHEAP = BUILD / "bin" / "farheap"
 PROGRAMS = BUILD / "tests"
 VENV_PYTHON = SOURCE / "build" / "venv" / "bin" / "python"
+# The same with what the Python package works with: Arrow, Polars, Jupyter (python/tests/requirements.txt).
+VENV_OF_PACKAGE_PYTHON = SOURCE / "build" / "venv-python" / "bin" / "python"
 SOAK = os.environ.get("FARHEAP_SOAK") == "1"
 MIB = 1 << 20
 DEADLINE_S = 900 if SOAK else 240
