@@ -3,6 +3,7 @@
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/TargetParser/Triple.h"
 
 namespace far::compiler {
 namespace {
@@ -33,6 +34,13 @@ bool is_said_to_be_local(const llvm::Value* object) {
       load == nullptr ? nullptr
                       : llvm::dyn_cast<llvm::GlobalVariable>(llvm::getUnderlyingObject(load->getPointerOperand()));
   return variable != nullptr && is_annotated(*variable, "far_local");
+}
+
+// The slow paths exist for programs of 64 bits. A build may compile other parts with the same compiler, for a GPU, a
+// virtual machine of the kernel, or a boot loader.
+bool is_for_us(const llvm::Module& module) {
+  return llvm::Triple(module.getTargetTriple()).getArch() == llvm::Triple::x86_64 &&
+         module.getDataLayout().getPointerSizeInBits() == 64;
 }
 
 }  // namespace
@@ -131,8 +139,9 @@ bool guards_arguments(const llvm::Function& function) {
 }
 
 bool is_left_alone(const llvm::Function& function) {
-  return function.isDeclaration() || function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() ||
-         function.hasMinSize() || is_annotated(function, "far_local");
+  return function.isDeclaration() || !is_for_us(*function.getParent()) ||
+         function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() || function.hasMinSize() ||
+         is_annotated(function, "far_local");
 }
 
 }  // namespace far::compiler

@@ -36,8 +36,8 @@ class emitter {
 // Whether the function is FAR_FAR (far/local.h): its callers may not have used what they pass to it.
 [[nodiscard]] bool guards_arguments(const llvm::Function& function);
 
-// Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, or to be as small as
-// possible.
+// Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, to be as small as
+// possible, or not for x86-64.
 [[nodiscard]] bool is_left_alone(const llvm::Function& function);
 
 }  // namespace far::compiler

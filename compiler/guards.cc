@@ -25,6 +25,7 @@ struct guard {
   bool emitted;         // false: the access needs none, but those behind it can rely on its page
   bool needed = false;  // others rely on it
   bool left_out = false;
+  bool hoisted = false;  // `before` is the end of a loop's preheader
 };
 
 // The address that the instruction accesses; null if it is no access.
@@ -91,6 +92,7 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   if (llvm::isNoAliasCall(base)) return "just allocated";
   if (llvm::isa<llvm::UnreachableInst>(access.getParent()->getTerminator())) return "where the program ends";
   if (walks(access, pointer)) return "in order";
+  if (access.hasMetadata(told_metadata)) return "its loop reports the gather";
   return nullptr;
 }
 
@@ -153,12 +155,14 @@ void guarder::consider(llvm::Instruction& access) {
       pointer->stripAndAccumulateConstantOffsets(function_.getDataLayout(), offset, /*AllowNonInbounds=*/true);
   const bool writes = !llvm::isa<llvm::LoadInst>(access);
   const char* const why = why_not(access, pointer, base);
-  const guard fresh{.before = why == nullptr ? place_of(access, pointer) : &access,
+  llvm::Instruction* const before = why == nullptr ? place_of(access, pointer) : &access;
+  const guard fresh{.before = before,
                     .pointer = pointer,
                     .base = base,
                     .offset = offset.getSExtValue(),
                     .write = writes,
-                    .emitted = why == nullptr};
+                    .emitted = why == nullptr,
+                    .hoisted = before != &access};
   const bool covered = why == nullptr && is_covered(fresh);
   const char* const elided = covered ? "behind an access of the same object" : why;
   const char* const how = writes ? "written" : "read";
@@ -170,7 +174,9 @@ void guarder::consider(llvm::Instruction& access) {
 
 void guarder::emit(const guard& one) {
   llvm::IRBuilder<> at(one.before);
-  llvm::Value* const page = at.CreateLShr(at.CreatePtrToInt(one.pointer, at.getInt64Ty()), page_shift);
+  // In front of a loop, the address may be one that the loop would never access, and then LLVM may know nothing of it.
+  llvm::Value* const pointer = one.hoisted ? at.CreateFreeze(one.pointer) : one.pointer;
+  llvm::Value* const page = at.CreateLShr(at.CreatePtrToInt(pointer, at.getInt64Ty()), page_shift);
   llvm::Value* const index = at.CreateAnd(page, emit_.load(at, field::mask));
   llvm::Value* const state_at = at.CreatePtrAdd(emit_.load(at, field::states), index);
   // Another thread may write it. Not an atomic load, which the compiler would not fuse with the comparison: any byte
@@ -181,7 +187,7 @@ void guarder::emit(const guard& one) {
       calls, one.before, false, llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
   llvm::IRBuilder<> slow(then);
   llvm::CallInst* const call =
-      slow.CreateCall(emit_.guard(), {one.pointer, slow.getInt64(one.write ? 1 : 0), emit_.site_of(function_)});
+      slow.CreateCall(emit_.guard(), {pointer, slow.getInt64(one.write ? 1 : 0), emit_.site_of(function_)});
   call->setCallingConv(llvm::CallingConv::PreserveMost);
 }
 

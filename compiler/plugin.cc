@@ -26,7 +26,10 @@ void add_passes(llvm::PassBuilder& to) {
   to.registerVectorizerStartEPCallback(add_streams);
   const auto guard = [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
     if (with_guards && level != llvm::OptimizationLevel::O0) {
-      passes.addPass(llvm::createModuleToFunctionPassAdaptor(guards()));
+      llvm::FunctionPassManager place;
+      place.addPass(llvm::LoopSimplifyPass());  // a guard that moves out of a loop needs a block in front of it
+      place.addPass(guards());
+      passes.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(place)));
     }
   };
   to.registerOptimizerLastEPCallback(guard);

@@ -20,11 +20,15 @@ inline constexpr std::uint64_t chunk_bytes = 64 << 10;
 // State bytes up to this one need no call.
 inline constexpr std::uint8_t last_quiet_state = 1;
 
-// The kind of a gather. Bit 0: it writes; 1, set when the loop runs: it begins; 2: indices are signed; 8 to 15: the
-// bytes of an index; 16 to 31: from one index to the next, signed; 32 to 63: bytes for each index, signed.
-constexpr std::uint64_t pack_gather(bool write, std::uint64_t index_bytes, bool is_signed, std::int64_t step_bytes,
-                                    std::int32_t scale) {
-  return (write ? 1u : 0u) | (is_signed ? 4u : 0u) | index_bytes << 8 |
+// On an access of a gather that its loop reports: it needs no guard.
+inline constexpr const char* told_metadata = "farheap.told";
+
+// The kind of a gather. Bit 0: it writes; 1, set when the loop runs: it begins; 2: indices are signed; 3 and 4: which
+// one of its loop it is; 8 to 15: the bytes of an index; 16 to 31: from one index to the next, signed; 32 to 63: bytes
+// for each index, signed.
+constexpr std::uint64_t pack_gather(bool write, std::uint64_t number, std::uint64_t index_bytes, bool is_signed,
+                                    std::int64_t step_bytes, std::int32_t scale) {
+  return (write ? 1u : 0u) | (is_signed ? 4u : 0u) | number << 3 | index_bytes << 8 |
          std::uint64_t{static_cast<std::uint16_t>(step_bytes)} << 16 |
          std::uint64_t{static_cast<std::uint32_t>(scale)} << 32;
 }

@@ -16,8 +16,8 @@ constexpr std::size_t most_streams = 8;
 // Loops that are known to walk fewer bytes are left alone. At run time, a loop with fewer bytes to go does not report
 // them, either.
 constexpr std::uint64_t least_bytes = 4 * page_bytes;
-// A loop that gathers has shorter chunks, since each of its iterations may need a page of its own, and is worth it
-// earlier.
+// A loop that gathers has shorter chunks, since each of its iterations may need a page of its own. It always reports
+// them, however short it is at run time, because their accesses have no guards.
 constexpr std::size_t most_gathers = 4;
 constexpr std::uint64_t gather_iterations = 512;
 constexpr std::uint64_t least_gather_iterations = 128;
@@ -34,8 +34,12 @@ struct plan {
   llvm::Loop* loop;
   llvm::SmallVector<stream, most_streams> streams;
   llvm::SmallVector<gather, most_gathers> gathers;
+  llvm::SmallVector<llvm::Instruction*, most_gathers> told;  // the accesses of the gathers
   const llvm::SCEV* iterations_less_one = nullptr;
+  llvm::PHINode* counter = nullptr;  // of the loop, if it can end a chunk
+  bool counts_down = false;
   std::uint64_t chunk_iterations = 0;
+  std::uint64_t stream_iterations = 0;  // streams are reported after so many: a multiple of a chunk
   std::uint64_t least_iterations = 0;
   // Expanded, in the preheader.
   llvm::Value* iterations = nullptr;
@@ -66,9 +70,12 @@ class splitter : function_pass {
   bool merge(plan& chosen, const stream& fresh);
   bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
   void find_gathers(llvm::Loop& loop, plan& chosen);
+  void find_counter(const llvm::Loop& loop, plan& chosen);
   bool merge(plan& chosen, const gather& fresh);
   void expand(plan& one);
   void split(plan& one);
+  void tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
+                llvm::BasicBlock* enter);
   void tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
   void tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
 };
@@ -156,9 +163,36 @@ void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
       const char* why = nullptr;
       const std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
       if (why != nullptr) chosen_report().add(access, remarks_, {"gather", false, why});
-      if (!found || merge(chosen, *found) || chosen.gathers.size() == most_gathers) continue;
-      chosen.gathers.push_back(*found);
+      if (!found) continue;
+      if (!merge(chosen, *found)) {
+        if (chosen.gathers.size() == most_gathers) continue;
+        chosen.gathers.push_back(*found);
+      }
+      chosen.told.push_back(&access);
     }
+  }
+}
+
+// A second counter would cost a tight loop a third more instructions. One that goes by 1 or -1 reaches each value once
+// in as many iterations as its type has values. What the loop compares itself is no poison.
+void splitter::find_counter(const llvm::Loop& loop, plan& chosen) {
+  const auto* const branch = llvm::cast<llvm::BranchInst>(loop.getLoopLatch()->getTerminator());
+  const auto* const condition = llvm::dyn_cast<llvm::ICmpInst>(branch->getCondition());
+  if (condition == nullptr) return;
+  for (llvm::PHINode& phi : loop.getHeader()->phis()) {
+    if (!phi.getType()->isIntegerTy() || phi.getType()->getIntegerBitWidth() > 64) continue;
+    const llvm::Value* const next = phi.getIncomingValueForBlock(loop.getLoopLatch());
+    if (condition->getOperand(0) != next && condition->getOperand(1) != next) continue;
+    const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(evolution_.getSCEV(&phi));
+    if (walk == nullptr || walk->getLoop() != &loop || !walk->isAffine()) continue;
+    const llvm::SCEV* const step = walk->getStepRecurrence(evolution_);
+    if (!step->isOne() && !step->isAllOnesValue()) continue;
+    if (evolution_.getTypeSizeInBits(chosen.iterations_less_one->getType()) > phi.getType()->getIntegerBitWidth()) {
+      continue;
+    }
+    chosen.counter = &phi;
+    chosen.counts_down = !step->isOne();
+    return;
   }
 }
 
@@ -206,8 +240,11 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.least_iterations = std::max<std::uint64_t>(1, least_bytes / longest);
   if (!chosen.gathers.empty()) {
     chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
-    chosen.least_iterations = std::min(chosen.least_iterations, least_gather_iterations);
+    chosen.least_iterations = 0;
   }
+  chosen.stream_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest / chosen.chunk_iterations);
+  chosen.stream_iterations *= chosen.chunk_iterations;
+  find_counter(loop, chosen);
   for (const stream& one : chosen.streams) {
     chosen_report().add(
         *one.access, remarks_,
@@ -270,13 +307,35 @@ void splitter::tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
     llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(told.step_bytes));
     llvm::Value* const position = at.CreatePtrAdd(one.indices[i], at.CreateMul(done, step));
     const std::uint64_t bits = told.index->getType()->isPointerTy() ? 64 : told.index->getType()->getIntegerBitWidth();
-    llvm::Value* const kind = at.CreateOr(at.CreateShl(is_first, 1),
-                                          at.getInt64(pack_gather(told.write, bits / 8, told.is_signed, told.step_bytes,
-                                                                  static_cast<std::int32_t>(told.scale))));
+    llvm::Value* const kind = at.CreateOr(
+        at.CreateShl(is_first, 1), at.getInt64(pack_gather(told.write, i, bits / 8, told.is_signed, told.step_bytes,
+                                                           static_cast<std::int32_t>(told.scale))));
     llvm::CallInst* const call =
         at.CreateCall(emit_.gather(), {position, one.bases[i], count, rest, kind, emit_.site_of(function_)});
     call->setCallingConv(llvm::CallingConv::PreserveMost);
   }
+}
+
+// From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams.
+void splitter::tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
+                        llvm::BasicBlock* enter) {
+  llvm::IRBuilder<> at(tell);
+  at.SetCurrentDebugLocation(one.loop->getHeader()->getTerminator()->getDebugLoc());
+  if (one.gathers.empty() || one.streams.empty()) {
+    tell_streams(one, at, done, count);
+  } else {
+    auto* const walks = llvm::BasicBlock::Create(function_.getContext(), "farheap.tell.streams", &function_, enter);
+    auto* const follows = llvm::BasicBlock::Create(function_.getContext(), "farheap.tell.gathers", &function_, enter);
+    llvm::Value* const stride = at.getInt64(one.stream_iterations);
+    at.CreateCondBr(at.CreateICmpEQ(at.CreateURem(done, stride), at.getInt64(0)), walks, follows);
+    at.SetInsertPoint(walks);
+    llvm::Value* const rest = at.CreateSub(one.iterations, done);
+    tell_streams(one, at, done, at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, stride));
+    at.CreateBr(follows);
+    at.SetInsertPoint(follows);
+  }
+  tell_gathers(one, at, done, count);
+  at.CreateBr(enter);
 }
 
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
@@ -308,7 +367,20 @@ void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& chunk_end) {
   }
 }
 
-// The loop leaves for `end` after `count` iterations.
+// The loop leaves for `end` when its counter has gone on by `count` from its value at the chunk's begin.
+void end_chunk(const plan& one, llvm::Value* begin, llvm::Value* count, llvm::IRBuilder<>& chunk,
+               llvm::BasicBlock* end) {
+  llvm::Value* const distance = chunk.CreateTrunc(count, begin->getType());
+  llvm::Value* const last = one.counts_down ? chunk.CreateSub(begin, distance) : chunk.CreateAdd(begin, distance);
+  auto* const branch = llvm::cast<llvm::BranchInst>(one.loop->getLoopLatch()->getTerminator());
+  llvm::IRBuilder<> at(branch);
+  branch->setCondition(at.CreateICmpEQ(one.counter->getIncomingValueForBlock(one.loop->getLoopLatch()), last));
+  branch->setSuccessor(0, end);
+  branch->setSuccessor(1, one.loop->getHeader());
+  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
+}
+
+// The same for a loop without such a counter: it gets one.
 void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlock* enter, llvm::BasicBlock* end) {
   llvm::BasicBlock* const header = loop.getHeader();
   llvm::IRBuilder<> first(header, header->begin());
@@ -344,26 +416,25 @@ void splitter::split(plan& one) {
   llvm::Value* const served = before.CreateICmpNE(emit_.load(before, field::streams), before.getInt64(0));
   llvm::Value* const is_long = before.CreateICmpUGE(one.iterations, before.getInt64(one.least_iterations));
   llvm::Value* const is_announced = before.CreateAnd(served, is_long, "farheap.told");
+  for (llvm::Instruction* const access : one.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
   llvm::Value* const limit = before.CreateSelect(is_announced, before.getInt64(one.chunk_iterations), one.iterations);
   preheader->getTerminator()->replaceSuccessorWith(header, chunk);
 
   llvm::IRBuilder<> begin(chunk);
   begin.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
   llvm::PHINode* const done = begin.CreatePHI(word, 2, "farheap.done");
+  llvm::PHINode* counter = nullptr;
   state carried;
   for (llvm::PHINode& phi : header->phis()) {
     llvm::PHINode* const outer = begin.CreatePHI(phi.getType(), 2, phi.getName() + ".farheap");
     outer->addIncoming(phi.getIncomingValueForBlock(preheader), preheader);
     carried.push_back(outer);
+    if (&phi == one.counter) counter = outer;
   }
   llvm::Value* const rest = begin.CreateSub(one.iterations, done);
   llvm::Value* const count = begin.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
   begin.CreateCondBr(is_announced, tell, enter);
-  llvm::IRBuilder<> telling(tell);
-  telling.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
-  tell_streams(one, telling, done, count);
-  tell_gathers(one, telling, done, count);
-  telling.CreateBr(enter);
+  tell_all(one, tell, done, count, enter);
   llvm::IRBuilder<>(enter).CreateBr(header);
 
   llvm::IRBuilder<> chunk_end(end);
@@ -375,7 +446,9 @@ void splitter::split(plan& one) {
   done->addIncoming(so_far, end);
   chunk_end.CreateCondBr(chunk_end.CreateICmpEQ(so_far, one.iterations), exit, chunk);
 
-  count_iterations(loop, count, enter, end);
+  if (counter == nullptr) return count_iterations(loop, count, enter, end);
+  llvm::IRBuilder<> chunk_begin(chunk->getTerminator());
+  end_chunk(one, counter, count, chunk_begin, end);
 }
 
 }  // namespace

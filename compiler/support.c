@@ -15,6 +15,8 @@
 
 /* How far ahead of the loop its streams are fetched. */
 static const uint64_t window_bytes = 256 << 10;
+/* A shorter walk is not worth a call of the runtime. */
+static const uint64_t least_bytes = 16 << 10;
 
 static const uint8_t nothing_to_do = 0;
 HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, 0, NULL};
@@ -38,16 +40,19 @@ SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_h
   view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0, .sequential = true}), site);
 }
 
+static uint64_t distance(int64_t bytes) {
+  return bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes;
+}
+
 /* A range that begins at `position` and goes on by `bytes`, downwards if negative. */
 static void announce(const struct far_hint_view* view, const char* position, int64_t bytes,
                      struct far_hint_options options, struct far_hint_site* site) {
   const char* const low = bytes < 0 ? position + bytes : position;
-  const uint64_t size = bytes < 0 ? (uint64_t)-bytes : (uint64_t)bytes;
-  if ((uintptr_t)low - view->base < view->bytes) view->miss(low, size, far_hint_pack(options), site);
+  if ((uintptr_t)low - view->base < view->bytes) view->miss(low, distance(bytes), far_hint_pack(options), site);
 }
 
 static int64_t nearer(int64_t some, int64_t others) {
-  return (some < 0 ? -some : some) < (others < 0 ? -others : others) ? some : others;
+  return distance(some) < distance(others) ? some : others;
 }
 
 /* The loop is at `position` and will walk `rest_bytes`, of which `chunk_bytes` before the next call; negative ones lead
@@ -56,7 +61,7 @@ static int64_t nearer(int64_t some, int64_t others) {
 SLOW_PATH void __farheap_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, uint64_t kind,
                                 struct far_hint_site* site) {
   const struct far_hint_view* const view = view_of(position);
-  if (view == NULL) return;
+  if (view == NULL || ((kind & 2) != 0 && distance(rest_bytes) < least_bytes)) return;
   const struct far_hint_options later = {.mutate = (kind & 1) != 0, .sequential = true, .prefetch = true};
   const struct far_hint_options now = {.mutate = (kind & 1) != 0, .sequential = true};
   const int64_t window = chunk_bytes < 0 ? -(int64_t)window_bytes : (int64_t)window_bytes;
@@ -71,48 +76,99 @@ static bool is_missing(uintptr_t address) {
   return __farheap_compiled.states[address >> 12 & __farheap_compiled.mask] > 1;
 }
 
-/* Of 1, 2, 4 or 8 bytes. */
-static uint64_t read_index(const char* at, unsigned bytes, bool is_signed) {
+/* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */
+static uint64_t read_index(const char* at, uint64_t bytes, uint64_t sign) {
   uint64_t bits = 0;
-  if (bytes == 8) {
-    memcpy(&bits, at, 8); /* of fixed sizes, so that none becomes a call */
-  } else if (bytes == 4) {
-    memcpy(&bits, at, 4);
-  } else if (bytes == 2) {
-    memcpy(&bits, at, 2);
+  if (bytes == 4) {
+    uint32_t half; /* of fixed sizes, so that none becomes a call */
+    memcpy(&half, at, 4);
+    bits = half;
+  } else if (bytes == 8) {
+    memcpy(&bits, at, 8);
   } else {
     memcpy(&bits, at, 1);
+    if (bytes == 2) memcpy(&bits, at, 2);
   }
-  const unsigned unused = 64 - 8 * bytes;
-  return is_signed ? (uint64_t)((int64_t)(bits << unused) >> unused) : bits;
+  return (bits ^ sign) - sign;
 }
 
-/* The loop is going to access base + scale * index for each of the `rest` indices from `indices` on, `chunk` of them
- * before the next call. `kind`: pack_gather() of runtime_names.h. Starts to fetch the missing pages of the next chunk,
- * and first of all of this one. Nobody waits, except for the indices. The loop reads these itself, if this function
- * does not; it is told of none that the loop could leave unread. */
+/* Accesses base + scale * index. `kind`: pack_gather() of runtime_names.h. */
+struct gather {
+  const char* indices;
+  uintptr_t base;
+  uint64_t kind;
+  struct far_hint_site* site;
+};
+
+/* Looks at every `stride`th of the indices [from, to), and passes the missing pages that they lead to on with
+ * `options`. Returns how many there were. */
+static uint64_t look_up(const struct far_hint_view* view, const struct gather* all, uint64_t from, uint64_t to,
+                        uint64_t stride, uint64_t options) {
+  const uint64_t now = far_hint_pack((struct far_hint_options){.sequential = true});
+  const int64_t step = (int16_t)(all->kind >> 16);
+  const uint64_t scale = (uint64_t)(int64_t)(int32_t)(all->kind >> 32);
+  const uint64_t bytes = all->kind >> 8 & 0xff;
+  const uint64_t sign = (all->kind & 4) != 0 ? UINT64_C(1) << (8 * bytes - 1) : 0;
+  const uintptr_t base = all->base;
+  const char* at = all->indices + (int64_t)from * step;
+  uintptr_t page_of_indices = 0;
+  uintptr_t last_page = 0;
+  uint64_t missing = 0;
+  for (uint64_t i = from; i < to; i += stride, at += (int64_t)stride * step) {
+    if ((uintptr_t)at >> 12 != page_of_indices) {
+      page_of_indices = (uintptr_t)at >> 12;
+      if (view_of(at) != NULL && is_missing((uintptr_t)at)) view->miss(at, 1, now, all->site);
+    }
+    const uintptr_t target = base + scale * read_index(at, bytes, sign);
+    if (target >> 12 == last_page || target - view->base >= view->bytes) continue;
+    last_page = target >> 12;
+    if (!is_missing(target)) continue;
+    ++missing;
+    view->miss((const void*)target, 1, options, all->site);
+  }
+  return missing;
+}
+
+/* What a thread knows of each gather of the loop that it is in. Of wrong knowledge, as after a jump out of the loop,
+ * come a needless look or a trap. */
+struct gather_memory {
+  const char* next; /* the indices of the next call */
+  bool is_resident; /* all pages that they lead to were */
+  uint64_t quiet;   /* calls in a row that found no page missing */
+};
+__attribute__((tls_model("initial-exec"))) static __thread struct gather_memory remembered[4];
+
+/* After so many quiet calls, only one call in 16 looks, and at samples, until one is missing: with all memory local,
+ * looks are most of what a gather costs. */
+static const uint64_t quiet_calls = 8;
+static const uint64_t sample_stride = 32;
+
+/* The loop is going to follow the `rest` indices from `indices` on, `chunk` of them before the next call. Starts to
+ * fetch the missing pages of the next chunk, and first of all of this one; then waits for those of this one, which are
+ * on their way together. The loop has no guards for them. It reads the indices itself, if this function does not; it is
+ * told of none that the loop could leave unread. */
 SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
                                 struct far_hint_site* site) {
   const struct far_hint_view* const view = far_hint_view_here;
   if (view == NULL || view->bytes == 0) return;
-  const uint64_t later = far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .prefetch = true});
-  const uint64_t now = far_hint_pack((struct far_hint_options){.sequential = true});
-  const int64_t step = (int16_t)(kind >> 16);
-  const uint64_t scale = (uint64_t)(int64_t)(int32_t)(kind >> 32);
+  struct gather_memory* const memory = &remembered[kind >> 3 & 3];
+  const bool begins = (kind & 2) != 0;
+  const bool is_known = !begins && memory->next == indices;
+  memory->next = indices + (int64_t)chunk * (int16_t)(kind >> 16);
+  if (memory->quiet >= quiet_calls && ++memory->quiet % 16 != 0) return;
+  const bool write = (kind & 1) != 0;
+  const uint64_t later = far_hint_pack((struct far_hint_options){.mutate = write, .prefetch = true});
+  const uint64_t now = far_hint_pack((struct far_hint_options){.mutate = write, .sequential = true});
+  const struct gather all = {indices, (uintptr_t)base, kind, site};
+  const uint64_t from = begins ? 0 : chunk;
   const uint64_t end = rest / 2 < chunk ? rest : 2 * chunk;
-  uintptr_t page_of_indices = 0;
-  uintptr_t last_page = 0;
-  for (uint64_t i = (kind & 2) != 0 ? 0 : chunk; i < end; ++i) {
-    const char* const at = indices + (int64_t)i * step;
-    if ((uintptr_t)at >> 12 != page_of_indices) {
-      page_of_indices = (uintptr_t)at >> 12;
-      if (view_of(at) != NULL && is_missing((uintptr_t)at)) view->miss(at, 1, now, site);
-    }
-    const uintptr_t target = (uintptr_t)base + scale * read_index(at, (unsigned)(kind >> 8) & 0xff, (kind & 4) != 0);
-    if (target >> 12 == last_page || target - view->base >= view->bytes) continue;
-    last_page = target >> 12;
-    if (is_missing(target)) view->miss((const void*)target, 1, later, site);
-  }
+  const uint64_t stride = memory->quiet < quiet_calls ? 1 : sample_stride;
+  uint64_t missing = look_up(view, &all, from, end, stride, later);
+  if (missing != 0 && stride != 1) missing += look_up(view, &all, from, end, 1, later);
+  const bool waits = begins ? missing != 0 : !is_known || !memory->is_resident;
+  if (waits) look_up(view, &all, 0, chunk < rest ? chunk : rest, 1, now);
+  memory->is_resident = missing == 0;
+  memory->quiet = missing == 0 ? memory->quiet + 1 : 0;
 }
 
 /* Runs the program again, by `farheap run`: FARHEAP_LOCAL says that it wants far memory, and nobody has started the

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -46,6 +49,7 @@ struct request {
   bool lto = false;   // the passes run when it is linked
   bool links = true;  // unless an option says otherwise
   bool inputs = false;
+  bool foreign = false;              // for another processor
   std::vector<std::string> passed;   // clang's own
   std::vector<std::string> options;  // the plugin's
 };
@@ -129,23 +133,72 @@ bool take_own(std::string_view name, std::string_view option, request& wanted) {
   return true;
 }
 
+bool is_for_x86_64(std::string_view target) {
+  return starts_with(target, "x86_64") || starts_with(target, "amd64");
+}
+
+// Reads the option at `words[i]` and its argument, and returns how many words these are.
+std::size_t read_option(const std::vector<std::string>& words, std::size_t i, request& wanted) {
+  constexpr std::string_view target = "--target=";
+  const std::string_view option = words[i];
+  if (takes_next(option) && i + 1 < words.size()) {
+    if (option == "-target") wanted.foreign = !is_for_x86_64(words[i + 1]);
+    return 2;
+  }
+  wanted.links &= !prevents_linking(option);
+  if (starts_with(option, "-flto")) wanted.lto = true;
+  if (option == "-fno-lto") wanted.lto = false;
+  if (starts_with(option, target)) wanted.foreign = !is_for_x86_64(option.substr(target.size()));
+  if (option == "-m32" || option == "-mx32" || option == "-m16") wanted.foreign = true;
+  if (option == "-m64") wanted.foreign = false;
+  if (!starts_with(option, "-") || option == "-" || starts_with(option, "-l")) wanted.inputs = true;
+  return 1;
+}
+
+// The words of a response file (@FILE), as clang reads it: with quotation marks and backslashes. None if it cannot be
+// read; clang will say so.
+std::vector<std::string> words_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> words;
+  std::string word;
+  bool in_word = false;
+  char quote = 0;
+  for (char letter = 0; file.get(letter);) {
+    if (quote == 0 && std::isspace(static_cast<unsigned char>(letter)) != 0) {
+      if (in_word) words.push_back(std::exchange(word, ""));
+      in_word = false;
+      continue;
+    }
+    in_word = true;
+    if (letter == quote) {
+      quote = 0;
+    } else if (quote == 0 && (letter == '"' || letter == '\'')) {
+      quote = letter;
+    } else if (letter != '\\' || quote == '\'' || file.get(letter)) {
+      word += letter;
+    }
+  }
+  if (in_word) words.push_back(word);
+  return words;
+}
+
 request read_arguments(std::string_view name, int count, char** arguments) {
   request wanted;
   wanted.for_cxx = name.size() >= 2 && name.substr(name.size() - 2) == "++";
   for (int i = 1; i < count; ++i) {
     const std::string_view option = arguments[i];
-    if (take_own(name, option, wanted)) continue;
-    wanted.passed.emplace_back(option);
-    if (takes_next(option) && i + 1 < count) {
-      wanted.passed.emplace_back(arguments[++i]);
-      continue;
-    }
-    wanted.links &= !prevents_linking(option);
-    if (starts_with(option, "-flto")) wanted.lto = true;
-    if (option == "-fno-lto") wanted.lto = false;
-    if (!starts_with(option, "-") || option == "-" || starts_with(option, "-l")) wanted.inputs = true;
+    if (!take_own(name, option, wanted)) wanted.passed.emplace_back(option);
   }
-  wanted.links &= wanted.inputs;
+  for (std::size_t i = 0; i < wanted.passed.size();) {
+    if (wanted.passed[i].size() > 1 && wanted.passed[i][0] == '@') {
+      const std::vector<std::string> words = words_of(wanted.passed[i++].substr(1));
+      for (std::size_t k = 0; k < words.size();) k += read_option(words, k, wanted);
+    } else {
+      i += read_option(wanted.passed, i, wanted);
+    }
+  }
+  // The support is for x86-64, and so are the passes.
+  wanted.links &= wanted.inputs && !wanted.foreign;
   return wanted;
 }
 

@@ -81,7 +81,7 @@ class hash_map {
   // A cache of the entries in local memory. An entry that has left is dropped at the next change of the map, at the
   // earliest, unless it was found again before. An entry may stay if it leaves while memory is very short, or with more
   // than 16384 others between two changes. Dropping takes no fetch, unless there is a callback, or an entry has
-  // anything to destroy. Takes a tag, for good: throws std::runtime_error when the runtime has no more. Requires: Hash
+  // anything to destroy. Takes a tag until it is destroyed: throws std::runtime_error as far::tag does. Requires: Hash
   // can be called on any thread, and uses no far memory.
   hash_map(runtime& home, while_local leaving, hash_map_limits limits = {}, eviction_callback on_eviction = {},
            const Hash& hash_of = {}, const Equal& equal = {})

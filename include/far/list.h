@@ -529,7 +529,7 @@ class list {
   }
 
   [[nodiscard]] bool has_home_of(const list& other) const noexcept {
-    return &in_.home() == &other.in_.home() && in_.number() == other.in_.number();
+    return &in_.home() == &other.in_.home() && in_.key() == other.in_.key();
   }
 
   void take(list& other) noexcept {

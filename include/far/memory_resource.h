@@ -26,7 +26,7 @@ namespace far {
 namespace detail {
 
 // Throws std::bad_alloc when the far heap's addresses run out, or the alignment is larger than a page.
-[[nodiscard]] FAR_API void* allocate_plain(runtime& in, unsigned tag, std::size_t bytes, std::size_t alignment);
+[[nodiscard]] FAR_API void* allocate_plain(runtime& in, std::uint32_t tag, std::size_t bytes, std::size_t alignment);
 FAR_API void release_plain(runtime& in, void* memory, std::size_t bytes, std::size_t alignment) noexcept;
 
 }  // namespace detail
@@ -41,7 +41,7 @@ class memory_resource : public std::pmr::memory_resource {
 
  private:
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    return detail::allocate_plain(in_.home(), in_.number(), bytes, alignment);
+    return detail::allocate_plain(in_.home(), in_.key(), bytes, alignment);
   }
   void do_deallocate(void* memory, std::size_t bytes, std::size_t alignment) override {
     detail::release_plain(in_.home(), memory, bytes, alignment);
@@ -65,7 +65,7 @@ class allocator {
   // Of the process-wide runtime.
   allocator() : allocator(runtime::process()) {}
   allocator(runtime& in) : home_(&in) {}
-  allocator(const tag& in) : home_(&in.home()), tag_(in.number()) {}
+  allocator(const tag& in) : home_(&in.home()), tag_(in.key()) {}
   template <typename U>
   allocator(const allocator<U>& other) noexcept : home_(other.home_), tag_(other.tag_) {}
 
@@ -87,7 +87,7 @@ class allocator {
   friend class allocator;
 
   runtime* home_;
-  unsigned tag_ = 0;
+  std::uint32_t tag_ = 0;
 };
 
 }  // namespace far

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <new>
 #include <span>
@@ -41,27 +42,39 @@ template <typename T, typename F>
 }
 
 // A data structure's mark on its objects: objects of one tag lie together, apart from others, and leave as the tag
-// says. Give it to far::make_unique or far::make_shared in place of the runtime. A value to copy; it lasts as long as
-// its runtime.
+// says. Give it to far::make_unique or far::make_shared in place of the runtime. A value to copy; it lasts until it is
+// given back, or as long as its runtime.
 class FAR_API tag {
  public:
   // The tag of everything that has no other. Not explicit, so that functions that take a tag can be given a runtime.
   tag(runtime& home) : runtime_(&home) {}
-  // A new tag. A runtime has at most 15, which last as long as it does. Throws std::runtime_error when there are as
-  // many, and std::invalid_argument when `how` is out of range.
+  // A new tag. A runtime has at most 15 at a time. Throws std::runtime_error when there are as many, and
+  // std::invalid_argument when `how` is out of range. If 15 have been in use, it takes the place of one that was given
+  // back. Then it waits until all scopes that are open now have ended, for ten seconds at most, and throws
+  // std::runtime_error when they have not, or the caller is in one.
   tag(runtime& home, replacement how);
   // The same, with a handler for objects of at most 4080 bytes. The handler is called before an object leaves that may
   // have been used since it came. It runs on any thread, perhaps on several at a time, but for one object on one
   // thread. The object may stay all the same. It may also leave without a call, when memory is so short that pages
-  // leave under open scopes (runtime_statistics::forced_pages). It lives as long as the runtime.
+  // leave under open scopes (runtime_statistics::forced_pages). It lives until the tag is given back, or as long as the
+  // runtime.
   tag(runtime& home, replacement how, leaving_handler handler);
 
+  // This tag and all copies of it are the default tag from now on, for the objects that carry it and for those that
+  // are made with it later: they leave as all others do. So it does not matter how many there are. Returns when its
+  // handler is not running and will not be called again, and has been destroyed. Any thread; beside any other use of
+  // the tag. The default tag, and one that was given back before, stay as they are.
+  //
+  // The objects stay where they are, beside those of the default tag that were there before.
+  void give_back() const;
+
   [[nodiscard]] runtime& home() const { return *runtime_; }
-  [[nodiscard]] unsigned number() const { return number_; }
+  // For the library: tells it from those that it took the place of.
+  [[nodiscard]] std::uint32_t key() const { return key_; }
 
  private:
   runtime* runtime_;
-  unsigned number_ = 0;
+  std::uint32_t key_ = 0;
 };
 
 }  // namespace far

@@ -6,6 +6,9 @@ import functools
 import importlib.util
 import os
 import pathlib
+import subprocess
+import sys
+import textwrap
 import time
 import unittest
 
@@ -55,6 +58,14 @@ def run_in_child(body):
             code = 0
         os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_program(text, *arguments, deadline_s=120, **environment):
+    """Runs a program in a fresh interpreter that has this package."""
+    package = pathlib.Path(farheap.__file__).parents[1]
+    program = f"import sys; sys.path.insert(0, {str(package)!r})\n{textwrap.dedent(text)}"
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=deadline_s,
+                          env={**os.environ, **environment})
 
 
 @functools.cache

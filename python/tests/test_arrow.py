@@ -7,11 +7,13 @@ import os
 import random
 import threading
 import unittest
+from unittest import mock
 
 import farheap
 import numpy
 import pandas
-from far_memory import BUDGET, MIB, UNDER_RUN, flights, memory, numbers, only_in_process, run_in_child, wait_until
+from far_memory import BUDGET, MIB, UNDER_RUN, flights, memory, numbers, only_in_process, run_in_child, run_program, wait_until
+from farheap import _runtime
 
 HAS_ARROW = importlib.util.find_spec("pyarrow") is not None
 if HAS_ARROW:
@@ -156,6 +158,30 @@ class Buffers(unittest.TestCase):
         farheap.evict(frame)
         self.assertEqual(frame["number"].sum(), int(numbers(ROWS).sum()))
         self.assertTrue((back["number"] == numbers(ROWS)).all())
+
+    def test_the_librarys_own_pool(self):
+        """What takes no pool of the caller's is far if the program was started for it, and equal in any case."""
+        program = """
+            import farheap, pyarrow
+            plain = pyarrow.table({"key": range(100_000), "value": range(100_000)})
+            with farheap.memory(local="32M", far="memory:"):
+                sums = plain.group_by("key").aggregate([("value", "sum")])
+                both = plain.join(plain, "key", right_suffix="_right")
+            print(farheap.is_far(sums), farheap.is_far(both), farheap.is_far(pyarrow.array(list(range(100_000)))),
+                  sums["value_sum"].to_pylist() == sums["key"].to_pylist(), both["value"].equals(both["value_right"]))
+            """
+        for pool, far in (("system", True), (self.pool, False)):
+            with self.subTest(pool):
+                done = run_program(program, ARROW_DEFAULT_MEMORY_POOL=pool)
+                self.assertEqual(done.stdout, f"{far} {far} False True True\n", done.stderr)
+
+    def test_an_arrow_that_cannot_be_served(self):
+        with (mock.patch.object(_runtime.library(), "farheap_serve_arrow", return_value=2),
+              self.assertWarnsRegex(RuntimeWarning, "buffers of pyarrow .* stay local: .*use `farheap run`") as warned, memory()):
+            self.assertFalse(self.is_far())
+            self.assertTrue(farheap.is_far(numbers(MIB)))
+            self.assertEqual(default_pool(), self.pool)
+        self.assertEqual(warned.filename, __file__)
 
     def test_buffers_that_grow_across_the_end_of_a_block(self):
         piece = bytes(range(256)) * 1024

@@ -5,27 +5,16 @@ import ctypes
 import gc
 import multiprocessing
 import os
-import pathlib
 import pickle
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
-import textwrap
 import threading
 import unittest
 
 import farheap
 import numpy
-from far_memory import BUDGET, MIB, memory, numbers, only_in_process
-
-
-def run_program(text, *arguments, deadline_s=120):
-    """Runs a program in a fresh interpreter that has this package."""
-    package = pathlib.Path(farheap.__file__).parents[1]
-    program = f"import sys; sys.path.insert(0, {str(package)!r})\n{textwrap.dedent(text)}"
-    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=deadline_s)
+from far_memory import BUDGET, MIB, memory, numbers, only_in_process, run_program
 
 
 def far_sum(first):

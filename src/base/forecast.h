@@ -15,6 +15,8 @@ class forecast {
   }
   // In most cases. Also before there was any.
   [[nodiscard]] bool is_right() const noexcept { return share_.load(std::memory_order_relaxed) >= all / 2; }
+  // As if there had been none.
+  void forget() noexcept { share_.store(all, std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint32_t all = 1 << 16;

@@ -58,9 +58,15 @@ void close(std::uint64_t number, std::uintptr_t first) {
 struct thread_segments {
   static constexpr std::size_t most_allocators = 4;
 
+  // Those of one tag, or of one that had its number before.
+  struct tag_segments {
+    tag_key tag = 0;
+    std::array<open_segment, segment_kinds> open{};
+  };
+
   struct set {
     std::uint64_t number = 0;
-    std::array<std::array<open_segment, segment_kinds>, most_tags> open{};
+    std::array<tag_segments, most_tags> of{};
   };
 
   ~thread_segments() {
@@ -68,8 +74,8 @@ struct thread_segments {
   }
 
   static void let_go(set& old) {
-    for (const auto& of_tag : old.open) {
-      for (const open_segment& segment : of_tag) {
+    for (const tag_segments& of_tag : old.of) {
+      for (const open_segment& segment : of_tag.open) {
         if (segment.end != 0) close(old.number, segment.end - segment_bytes);
       }
     }
@@ -127,10 +133,17 @@ allocator::~allocator() {
   std::erase_if(known.all, [this](const auto& entry) { return entry.first == number_; });
 }
 
-std::uintptr_t allocator::take(std::size_t bytes, segment_kind where, unsigned tag) {
+std::uintptr_t allocator::take(std::size_t bytes, segment_kind where, tag_key tag) {
   FAR_CHECK(bytes > 0 && bytes <= largest_small_bytes, "a small object has at least a byte, and fits a page");
   while (true) {
-    open_segment& open = segments_of_thread().set_of(number_).open[tag][static_cast<std::size_t>(where)];
+    thread_segments::tag_segments& of_tag = segments_of_thread().set_of(number_).of[number_of(tag)];
+    if (of_tag.tag != tag) [[unlikely]] {
+      for (const open_segment& segment : of_tag.open) {
+        if (segment.end != 0) from_.close(segment.end - segment_bytes);
+      }
+      of_tag = {.tag = tag};
+    }
+    open_segment& open = of_tag.open[static_cast<std::size_t>(where)];
     const std::uintptr_t object = open.bump(bytes);
     if (object != 0) {
       from_.add_object(object, units_for(bytes));
@@ -138,7 +151,7 @@ std::uintptr_t allocator::take(std::size_t bytes, segment_kind where, unsigned t
     }
     if (open.end != 0) from_.close(open.end - segment_bytes);
     open = {};
-    const std::uintptr_t first = from_.take(segment_state::open, tag);
+    const std::uintptr_t first = from_.take(segment_state::open, number_of(tag));
     // take() does not let other fibers run, so this is still the thread's, and still without a segment.
     open = {first, first + segment_bytes};
   }

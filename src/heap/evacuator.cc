@@ -61,7 +61,9 @@ std::size_t evacuator::run_round(double garbage_share) {
     segment& one = heap_.segments.at(index);
     if (!is_worth(one, garbage_share) || !heap_.segments.keep(one)) continue;
     const bool goes_on = evacuate(*mine, heap_.pages.page_of(heap_.segments.address_of(index)));
-    if (goes_on) one.live_units_left = one.live_units.load(std::memory_order_relaxed);
+    if (goes_on) {
+      one.live_units_left.store(one.live_units.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    }
     heap_.segments.let_go(heap_.segments.address_of(index));
     if (!goes_on) break;
   }
@@ -74,7 +76,7 @@ bool evacuator::is_worth(const segment& one, double garbage_share) const {
   if (one.state.load(std::memory_order_acquire) != segment_state::closed) return false;
   const std::uint32_t live = one.live_units.load(std::memory_order_relaxed);
   // Objects that had to stay would stay again, until something changes.
-  if (live == one.live_units_left && garbage_share > 0) return false;
+  if (live == one.live_units_left.load(std::memory_order_relaxed) && garbage_share > 0) return false;
   // The free rest of a segment that was closed early counts as garbage, too.
   return 1 - live / static_cast<double>(segment_pages * units_a_page) >= garbage_share;
 }
@@ -167,11 +169,11 @@ void evacuator::call_off(hazard_log& mine, const candidate& one) {
 
 // For the copy: resident, and held. Returns 0 when there are no addresses.
 std::uintptr_t evacuator::take_place(hazard_log& mine, std::size_t bytes, const candidate& one) {
-  const unsigned tag = heap_.pages.tag_of(heap_.pages.page_of(one.object));
   while (true) {
     std::uintptr_t copy = 0;
     try {
-      copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold, tag);
+      const detail::open_scope until_placed;  // a tag that is given back meanwhile does not give its number on
+      copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold, heap_.tag_for_copy(one.object));
     } catch (const std::bad_alloc&) {
       return 0;
     }

@@ -5,10 +5,13 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <random>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "far/runtime.h"
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
+#include "heap/heap.h"
 #include "heap/segments.h"
 #include "tests/support/real_pager.h"
 
@@ -108,6 +112,80 @@ TEST_F(evacuator_test, leaves_objects_that_a_scope_holds) {
   static_cast<void>(farheap.evacuate(0));
   const scope here(farheap);
   EXPECT_NE(before, &all[20'000].deref(here)) << "without a scope it moves";
+  farheap.validate();
+}
+
+// Where a pointer's object is, without a use of it.
+std::uintptr_t place_of(const unique_ptr<item>& one) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, &one, sizeof value);
+  return detail::word::address(value);
+}
+
+// What was used since its page came lies together afterwards, apart from the rest, and still counts as used.
+TEST_F(evacuator_test, used_objects_move_together_with_their_cards) {
+  runtime farheap(heap::small_runtime(64 * mib));
+  farheap.set_page_path_share(0);  // pages come back whole, and their objects unused
+  const std::vector<unique_ptr<item>> all = fill(farheap, 50'000);
+  farheap.evict_all();
+  farheap.set_page_path_share(0.8);  // from here on it matters what is used
+  const auto is_used = [](std::size_t number) { return number % 10 == 3; };
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!is_used(i)) continue;
+    const scope here(farheap);
+    ASSERT_TRUE(all[i].deref(here).is(i));
+  }
+  std::vector<std::uintptr_t> before;
+  for (const unique_ptr<item>& one : all) before.push_back(place_of(one));
+  static_cast<void>(farheap.evacuate(0));
+
+  const heap::page_table& pages = detail::heap_of(farheap).pages;
+  std::set<std::size_t> of_used;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::uintptr_t now = place_of(all[i]);
+    if (now != before[i] && is_used(i)) of_used.insert(pages.page_of(now));
+  }
+  std::size_t moved = 0;
+  std::size_t among_used = 0;
+  std::size_t wrong_cards = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::uintptr_t now = place_of(all[i]);
+    if (now == before[i]) continue;
+    ++moved;
+    if (!is_used(i)) among_used += of_used.count(pages.page_of(now));
+    wrong_cards += pages.has_card(now) == is_used(i) ? 0 : 1;
+  }
+  EXPECT_GT(moved, all.size() * 9 / 10) << "all but those of the segment that is still open";
+  EXPECT_EQ(among_used, 0u);
+  EXPECT_EQ(wrong_cards, 0u);
+  EXPECT_EQ(count_wrong(farheap, all), 0u);
+  farheap.validate();
+}
+
+// Whoever uses an object that is about to move calls the move off.
+TEST_F(evacuator_test, a_move_loses_against_a_use) {
+  runtime farheap(heap::small_runtime(64 * mib));
+  const std::vector<unique_ptr<item>> all = fill(farheap, 20'000);
+  std::atomic<bool> stop{false};
+  std::thread waits_in_scopes([&] {  // moves wait for their ends
+    while (!stop) {
+      const scope here(farheap);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  std::thread evacuates([&] {
+    while (!stop) static_cast<void>(farheap.evacuate(0));
+  });
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::size_t wrong = 0;
+  while (farheap.statistics().lost_races < 100 && std::chrono::steady_clock::now() < deadline) {
+    wrong += count_wrong(farheap, all);
+  }
+  stop = true;
+  waits_in_scopes.join();
+  evacuates.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GE(farheap.statistics().lost_races, 100u);
   farheap.validate();
 }
 
@@ -254,6 +332,7 @@ TEST_F(evacuator_test, all_aliases_follow) {
   }
   for (std::size_t i = 0; i < one.size(); ++i) one[i].reset();
   static_cast<void>(farheap.evacuate(0));
+  EXPECT_GT(farheap.statistics().evacuated_objects, other.size() * 9 / 10);
   const shared_ptr<std::uint64_t> part(other[100], &item::number);
   for (std::size_t i = 0; i < other.size(); ++i) {
     const scope here(farheap);

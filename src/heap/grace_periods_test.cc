@@ -154,8 +154,7 @@ TEST(grace_periods, nobody_is_left_in_a_place_when_its_period_is_over) {
     });
     while (!all_scopes.is_over(number)) all_scopes.advance();
     places[from].store(taken, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    places[from].store(0, std::memory_order_release);
+    places[from].exchange(0, std::memory_order_seq_cst);  // when others can see the store before it
   }
   stop = true;
   for (std::thread& reader : readers) reader.join();

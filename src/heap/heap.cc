@@ -39,6 +39,10 @@ constexpr std::size_t pages_condemned_at_once = 256;
 // The longest wait for scopes to end, when pages are evicted on request.
 constexpr std::chrono::milliseconds longest_wait{10};
 
+// The same, when a tag gets the number of one that was given back. Long enough for a thread that is preempted in its
+// scope on a loaded machine.
+constexpr std::chrono::seconds longest_wait_for_tag{10};
+
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
 
 control::miss_recorder* find_recorder() {
@@ -91,7 +95,7 @@ bool object_heap::try_bring_in(std::uintptr_t address, std::size_t bytes, bool w
 }
 
 // A place for a small object, resident. An open segment may have left, and be lost: its places are garbage.
-std::uintptr_t object_heap::take_place(std::size_t bytes, segment_kind where, unsigned tag) {
+std::uintptr_t object_heap::take_place(std::size_t bytes, segment_kind where, heap::tag_key tag) {
   while (true) {
     const std::uintptr_t place = allocator_.take(bytes, where, tag);
     log_use(heap::current_record(), place);
@@ -110,9 +114,10 @@ void object_heap::make_ready(std::uintptr_t address, bool writable) {
 }
 
 std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, const type_of_object* type, segment_kind where,
-                                 unsigned tag) {
+                                 heap::tag_key named_tag) {
+  const heap::tag_key tag = tags_.for_objects_of(named_tag);
   if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
-    const std::uintptr_t object = huge.take(bytes, tag, false);
+    const std::uintptr_t object = huge.take(bytes, heap::number_of(tag), false);
     owner.store(word::of_huge(object), std::memory_order_relaxed);
     return touch_huge(word::of_huge(object), true, where == segment_kind::lasting);
   }
@@ -127,9 +132,10 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, const typ
   return reinterpret_cast<std::byte*>(object);
 }
 
-void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, unsigned tag) {
+void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, heap::tag_key tag) {
   FAR_CHECK(bytes > heap::largest_small_bytes, "an object of whole pages is larger than those that share one");
-  owner.store(word::of_huge(huge.take(bytes, tag, false)), std::memory_order_relaxed);
+  const unsigned number = heap::number_of(tags_.for_objects_of(tag));
+  owner.store(word::of_huge(huge.take(bytes, number, false)), std::memory_order_relaxed);
 }
 
 // If objects have a handler before they leave, all their pages in use are writable, so that the handler does not fault.
@@ -307,7 +313,7 @@ void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_k
   }
   std::uintptr_t copy = 0;
   try {
-    copy = place_copy(owner, local.data(), where, pages.tag_of(pages.page_of(object)));
+    copy = place_copy(owner, local.data(), where, tag_for_copy(object));
   } catch (const std::bad_alloc&) {
     // No addresses are left for the object alone; the page has its own.
     pages.set_live(object);
@@ -325,7 +331,8 @@ void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_k
 
 // Puts an object, `bytes` from its header on, into a fresh place. It is not live before its owner's word can be found
 // by its header.
-std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes, segment_kind where, unsigned tag) {
+std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes, segment_kind where,
+                                       heap::tag_key tag) {
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
   const std::size_t size = header::bytes(header_value);
@@ -340,10 +347,11 @@ std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes
   return copy;
 }
 
-std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag) {
+std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment, heap::tag_key tag) {
   give_way();
+  const unsigned number = heap::number_of(tags_.for_objects_of(tag));
   while (true) {
-    const std::uintptr_t taken = plain.take(bytes, alignment, tag);
+    const std::uintptr_t taken = plain.take(bytes, alignment, number);
     // It is about to be written: cheaper now than by a page fault. A place in a lost page is never given back.
     if (memory.is_writable(taken) || memory.try_fetch(taken, 1, true)) return reinterpret_cast<std::byte*>(taken);
   }
@@ -379,19 +387,53 @@ void object_heap::force_out(std::uintptr_t address) {
   forcing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::optional<unsigned> object_heap::add_tag(unsigned most_heat, leaving_handler handler) {
-  unsigned number = tags_.load(std::memory_order_relaxed);
-  while (number < heap::most_tags) {
-    if (!tags_.compare_exchange_weak(number, number + 1, std::memory_order_relaxed)) continue;
-    most_heat_[number].store(most_heat, std::memory_order_relaxed);
-    if (handler != nullptr) leaving.set_handler(number, std::move(handler));
-    return number;
+std::optional<heap::tag_key> object_heap::add_tag(unsigned most_heat, leaving_handler handler) {
+  std::optional<unsigned> number = tags_.take_unused();
+  const bool is_used_again = !number;
+  if (is_used_again) number = tags_.take_given_back();
+  if (!number) return std::nullopt;
+  try {
+    if (is_used_again && !take_number_off(*number)) {
+      tags_.cancel(*number);
+      return std::nullopt;
+    }
+    if (handler != nullptr) leaving.set_handler(*number, std::move(handler));
+  } catch (const std::bad_alloc&) {
+    tags_.cancel(*number);
+    throw;
   }
-  return std::nullopt;
+  return tags_.begin(*number, most_heat);
+}
+
+// Takes the number of a tag that was given back off all that carries it. Returns false when scopes stay open.
+bool object_heap::take_number_off(unsigned number) {
+  // Allocations that found the tag in use are in scopes, and have their places when these end.
+  const heap::grace_number given_back = heap::all_scopes.stamp([](heap::grace_number) { return true; });
+  if (!heap::all_scopes.wait_until_over(given_back, longest_wait_for_tag)) return false;
+  plain.drop_tag(number);
+  pages.drop_tag(number, pages.page_of(memory.end_of_mapped()));
+  paths.forget(number);
+  return true;
+}
+
+void object_heap::give_back(heap::tag_key tag) {
+  if (!tags_.end(tag)) return;
+  leaving.drop_handler(heap::number_of(tag));
+  tags_.ended(heap::number_of(tag));
+}
+
+heap::tag_key object_heap::tag_for_copy(std::uintptr_t object) const {
+  const std::size_t page = pages.page_of(object);
+  while (true) {
+    const unsigned number = pages.tag_of(page);
+    const heap::tag_key tag = tags_.for_copies(number);
+    // If the number has been taken off the page, the tag may be another one.
+    if (pages.tag_of(page) == number) return tag;
+  }
 }
 
 bool object_heap::change_heat(std::size_t page, bool was_used) {
-  return pages.change_heat(page, was_used, most_heat_[pages.tag_of(page)].load(std::memory_order_relaxed)) > 0;
+  return pages.change_heat(page, was_used, tags_.most_heat(pages.tag_of(page))) > 0;
 }
 
 bool object_heap::prefetch(owner_word& owner) {

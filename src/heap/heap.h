@@ -31,6 +31,7 @@
 #include "heap/path_selector.h"
 #include "heap/plain_space.h"
 #include "heap/segments.h"
+#include "heap/tags.h"
 
 namespace far::detail {
 
@@ -61,11 +62,11 @@ class object_heap {
   // with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out. This and the next
   // two: requires that the caller is in a scope.
   [[nodiscard]] std::byte* allocate(owner_word& owner, std::size_t bytes, const type_of_object* type,
-                                    heap::segment_kind where, unsigned tag);
+                                    heap::segment_kind where, heap::tag_key tag);
 
   // The same above a page, of zeros, none of which is resident. Requires: bytes > heap::largest_small_bytes. May be
   // called outside scopes.
-  void allocate_pages(owner_word& owner, std::size_t bytes, unsigned tag);
+  void allocate_pages(owner_word& owner, std::size_t bytes, heap::tag_key tag);
 
   // See detail::touch.
   [[nodiscard]] std::byte* touch(owner_word& owner, bool write, bool lasting);
@@ -100,7 +101,7 @@ class object_heap {
   void release(owner_word& owner, bool owns_others) { owners_.release(owner, owns_others); }
 
   // Memory for plain pointers (plain_space.h).
-  [[nodiscard]] std::byte* allocate_plain(std::size_t bytes, std::size_t alignment, unsigned tag);
+  [[nodiscard]] std::byte* allocate_plain(std::size_t bytes, std::size_t alignment, heap::tag_key tag);
 
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
@@ -121,9 +122,15 @@ class object_heap {
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
 
-  // A tag whose pages stay for up to `most_heat` looks of the evictor after they were used often. Returns its number,
-  // or nothing when there are most_tags already. `handler`: called before its objects leave, or empty.
-  [[nodiscard]] std::optional<unsigned> add_tag(unsigned most_heat, leaving_handler handler);
+  // A tag whose pages stay for up to `most_heat` looks of the evictor after they were used often. `handler`: called
+  // before its objects leave, or empty. Returns nothing when most_tags are in use, or when the number of one that was
+  // given back cannot be used again because a scope has been open for ten seconds, or the caller is in one. Throws
+  // std::bad_alloc.
+  [[nodiscard]] std::optional<heap::tag_key> add_tag(unsigned most_heat, leaving_handler handler);
+  // See far::tag::give_back.
+  void give_back(heap::tag_key tag);
+  // The tag of a copy of the object. Requires: as tag_table::for_objects_of().
+  [[nodiscard]] heap::tag_key tag_for_copy(std::uintptr_t object) const;
   // The evictor looked at a page. Returns whether it stays, because it has been in use.
   [[nodiscard]] bool change_heat(std::size_t page, bool was_used);
 
@@ -150,7 +157,8 @@ class object_heap {
   void log_use(heap::owner_record& caller, std::uintptr_t address);
   [[nodiscard]] bool is_claimed(std::uintptr_t address);
   [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes, bool write);
-  [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, heap::segment_kind where, unsigned tag);
+  [[nodiscard]] bool take_number_off(unsigned number);
+  [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, heap::segment_kind where, heap::tag_key tag);
   void come_in(owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);
   void give_up_fetch(owner_word& owner);
@@ -158,16 +166,14 @@ class object_heap {
   [[nodiscard]] bool prefetch_object(owner_word& owner, std::uint64_t value);
   void end_prefetch();
   [[nodiscard]] std::uintptr_t place_copy(owner_word& owner, const std::byte* bytes, heap::segment_kind where,
-                                          unsigned tag);
+                                          heap::tag_key tag);
 
   fiber::scheduler& workers_;
-  control::miss_recorder* const recorder_;  // of `farheap trace`; null: nothing is traced
+  far::control::miss_recorder* const recorder_;  // of `farheap trace`; null: nothing is traced
   heap::allocator allocator_;
   heap::object_waits waits_;
   heap::ownership owners_;
-  // For each tag: how hot its pages can become. The first is the default tag, with one bit: a second chance.
-  std::array<std::atomic<unsigned>, heap::most_tags> most_heat_{1};
-  std::atomic<unsigned> tags_{1};
+  heap::tag_table tags_;
   std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later
   std::atomic<unsigned> forcing_{0};     // callers of force_out()
 };

@@ -95,6 +95,16 @@ void page_table::begin_use(std::size_t first_page, std::size_t count, unsigned t
   }
 }
 
+void page_table::drop_tag(unsigned tag, std::size_t end) {
+  for (std::size_t page = 0; page < end; ++page) {
+    std::uint8_t kind = kinds_[page].load(std::memory_order_relaxed);
+    while (kind >> tag_shift == tag &&
+           !kinds_[page].compare_exchange_weak(kind, static_cast<std::uint8_t>(kind % (1u << tag_shift)),
+                                               std::memory_order_seq_cst)) {
+    }
+  }
+}
+
 unsigned page_table::change_heat(std::size_t page, bool was_used, unsigned most) {
   std::uint8_t kind = kinds_[page].load(std::memory_order_relaxed);
   const unsigned heat = kind % (1u << heat_bits);

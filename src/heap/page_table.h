@@ -112,8 +112,10 @@ class page_table {
   // and always comes back as a page.
   void begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose);
   [[nodiscard]] unsigned tag_of(std::size_t page) const {
-    return kinds_[page].load(std::memory_order_relaxed) >> tag_shift;
+    return kinds_[page].load(std::memory_order_seq_cst) >> tag_shift;
   }
+  // Pages of that tag before `end` are of the default tag afterwards. Requires: no use of it begins meanwhile.
+  void drop_tag(unsigned tag, std::size_t end);
   [[nodiscard]] bool is_loose(std::size_t page) const {
     return (kinds_[page].load(std::memory_order_relaxed) & loose_bit) != 0;
   }

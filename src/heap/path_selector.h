@@ -30,6 +30,9 @@ class path_selector {
   // object by object. Any thread.
   [[nodiscard]] bool takes_object_path(unsigned cards, unsigned tag, bool fetched);
 
+  // Another tag gets the number.
+  void forget(unsigned tag) { page_fetches_[tag].forget(); }
+
   static constexpr unsigned tried_one_in = 16;
 
  private:

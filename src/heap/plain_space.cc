@@ -106,7 +106,24 @@ std::uintptr_t plain_space::take_place(kind& from, std::size_t size_bytes, unsig
       segments_.release_runs(fresh);
       throw;
     }
+    segments_.holding(fresh).slab_tag.store(static_cast<std::uint8_t>(tag), std::memory_order_relaxed);
     from.with_room.push_back(fresh);
+  }
+}
+
+void plain_space::drop_tag(unsigned tag) {
+  for (std::size_t index = 0; index < sizes; ++index) {
+    kind& from = kinds_[tag][index];
+    kind& to = kinds_[0][index];
+    const lock_guard guard_from(from.lock);
+    const lock_guard guard_to(to.lock);
+    to.with_room.reserve(to.slabs.size() + from.slabs.size() + 1);
+    to.slabs.reserve(to.slabs.size() + from.slabs.size());
+    for (const auto& [first, one] : from.slabs) segments_.holding(first).slab_tag.store(0, std::memory_order_relaxed);
+    // The last is tried first: what the default tag has.
+    to.with_room.insert(to.with_room.begin(), from.with_room.begin(), from.with_room.end());
+    to.slabs.merge(from.slabs);
+    from.with_room.clear();
   }
 }
 
@@ -114,23 +131,33 @@ void plain_space::release(std::uintptr_t address, std::size_t bytes, std::size_t
   const std::size_t wanted = place_bytes(bytes, alignment);
   if (wanted > largest_place_bytes) return huge_.release(address);
   const std::size_t index = size_index(wanted);
-  kind& places = kinds_[pages_.tag_of(pages_.page_of(address))][index];
   const std::uintptr_t first = address - address % segment_bytes;
-  {
+  const std::atomic<std::uint8_t>& slab_tag = segments_.holding(first).slab_tag;
+  while (true) {
+    const std::uint8_t tag = slab_tag.load(std::memory_order_relaxed);
+    kind& places = kinds_[tag][index];
     const lock_guard guard(places.lock);
-    const auto found = places.slabs.find(first);
-    FAR_CHECK(found != places.slabs.end(), "memory is given back with the size and alignment with which it was taken");
-    slab& in = found->second;
-    in.release((address - first) / size_at(index));
-    if (!in.listed) {
-      in.listed = true;
-      places.with_room.push_back(first);
-    }
-    if (in.live > 0 || places.with_room.size() == 1) return;
-    std::erase(places.with_room, first);
-    places.slabs.erase(found);
+    if (slab_tag.load(std::memory_order_relaxed) != tag) continue;  // its tag was given back just now
+    if (!release_place(places, first, (address - first) / size_at(index))) return;
+    break;
   }
   segments_.release_runs(first);
+}
+
+// Returns whether the slab is not needed any more.
+bool plain_space::release_place(kind& in, std::uintptr_t slab_at, std::size_t place) {
+  const auto found = in.slabs.find(slab_at);
+  FAR_CHECK(found != in.slabs.end(), "memory is given back with the size and alignment with which it was taken");
+  slab& one = found->second;
+  one.release(place);
+  if (!one.listed) {
+    one.listed = true;
+    in.with_room.push_back(slab_at);
+  }
+  if (one.live > 0 || in.with_room.size() == 1) return false;
+  std::erase(in.with_room, slab_at);
+  in.slabs.erase(found);
+  return true;
 }
 
 void plain_space::validate() const {

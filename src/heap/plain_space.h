@@ -33,6 +33,10 @@ class plain_space {
   // Requires: bytes and alignment as given to take().
   void release(std::uintptr_t address, std::size_t bytes, std::size_t alignment);
 
+  // Slabs of that tag are of the default tag afterwards; their pages keep the number (page_table::drop_tag). Throws
+  // std::bad_alloc, and may have moved some of them.
+  void drop_tag(unsigned tag);
+
   // Recomputes the counts. Requires: no other call meanwhile.
   void validate() const;
 
@@ -63,6 +67,7 @@ class plain_space {
   };
 
   [[nodiscard]] std::uintptr_t take_place(kind& from, std::size_t size_bytes, unsigned tag);
+  [[nodiscard]] bool release_place(kind& in, std::uintptr_t slab_at, std::size_t place) FAR_REQUIRES(in.lock);
   [[nodiscard]] static std::size_t place_bytes(std::size_t bytes, std::size_t alignment);
 
   segments& segments_;

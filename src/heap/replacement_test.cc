@@ -81,7 +81,7 @@ std::size_t count_wrong(runtime& farheap, const items& all) {
 TEST_F(replacement_test, a_runtime_has_fifteen_tags_of_at_most_three_bits) {
   runtime farheap(small_runtime());
   EXPECT_THROW(tag(farheap, {.hotness_bits = 4}), std::invalid_argument);
-  for (unsigned i = 1; i <= 15; ++i) EXPECT_EQ(tag(farheap, {.hotness_bits = i % 4}).number(), i);
+  for (unsigned i = 1; i <= 15; ++i) EXPECT_EQ(tag(farheap, {.hotness_bits = i % 4}).key(), i);
   EXPECT_THROW(tag(farheap, {}), std::runtime_error);
 }
 
@@ -101,8 +101,8 @@ TEST_F(replacement_test, objects_of_a_tag_lie_together_wherever_they_go) {
     std::size_t count = 0;
     for (std::size_t i = 0; i < 1000; ++i) {
       const scope here(farheap);
-      count += pages.tag_of(pages.page_of(address_of(of_first[i], here))) == first.number() ? 0 : 1;
-      count += pages.tag_of(pages.page_of(address_of(of_second[i], here))) == second.number() ? 0 : 1;
+      count += pages.tag_of(pages.page_of(address_of(of_first[i], here))) == first.key() ? 0 : 1;
+      count += pages.tag_of(pages.page_of(address_of(of_second[i], here))) == second.key() ? 0 : 1;
     }
     return count;
   };
@@ -111,7 +111,7 @@ TEST_F(replacement_test, objects_of_a_tag_lie_together_wherever_they_go) {
     const scope here(farheap);
     heap::page_table& pages = detail::heap_of(farheap).pages;
     const auto at = reinterpret_cast<std::uintptr_t>(large.deref(here).data());
-    EXPECT_EQ(pages.tag_of(pages.page_of(at) + 90), second.number());
+    EXPECT_EQ(pages.tag_of(pages.page_of(at) + 90), second.key());
   }
 
   EXPECT_GT(farheap.evacuate(0), 0u);

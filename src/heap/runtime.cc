@@ -309,11 +309,20 @@ tag::tag(runtime& home, replacement how, leaving_handler handler) : runtime_(&ho
     throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
                                 "; 0 to 3 are possible");
   }
-  const std::optional<unsigned> number =
+  const std::optional<heap::tag_key> key =
       detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1, std::move(handler));
-  if (!number)
-    throw std::runtime_error("a far::runtime has at most 15 tags; share one among data structures of a kind");
-  number_ = *number;
+  if (!key) {
+    throw std::runtime_error(
+        "a far::runtime has at most 15 tags; give back those that are not needed any more, outside scopes, or share "
+        "one "
+        "among data structures of a kind");
+  }
+  key_ = *key;
+}
+
+void tag::give_back() const {
+  heap::check_outside_handlers();
+  if (key_ != 0) detail::heap_of(*runtime_).give_back(key_);
 }
 
 namespace detail {
@@ -341,7 +350,7 @@ std::byte* touch_part(runtime& in, std::uint64_t value, std::size_t offset, std:
   return heap_of(in).touch_part(value, offset, bytes, write, lasting);
 }
 
-void* allocate_plain(runtime& in, unsigned tag, std::size_t bytes, std::size_t alignment) {
+void* allocate_plain(runtime& in, std::uint32_t tag, std::size_t bytes, std::size_t alignment) {
   heap::check_outside_handlers();
   return heap_of(in).allocate_plain(bytes, alignment, tag);
 }
@@ -356,12 +365,12 @@ void give_way(const tag& in) {
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
   heap::check_outside_handlers();
-  return heap_of(in.home()).allocate(owner, bytes, type, heap::segment_kind::lasting, in.number());
+  return heap_of(in.home()).allocate(owner, bytes, type, heap::segment_kind::lasting, in.key());
 }
 
 void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes) {
   heap::check_outside_handlers();
-  heap_of(in.home()).allocate_pages(owner, bytes, in.number());
+  heap_of(in.home()).allocate_pages(owner, bytes, in.key());
 }
 
 void move_owner(owner_word& from, owner_word& to) {

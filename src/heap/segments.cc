@@ -32,7 +32,7 @@ std::uintptr_t segments::take(segment_state as, unsigned tag) {
         taken.objects.store(1, std::memory_order_relaxed);
         taken.pages_in_use = 0;
         taken.listed = false;
-        taken.live_units_left = 0;
+        taken.live_units_left.store(0, std::memory_order_relaxed);
         pages_.begin_use(pages_.page_of(address_of(index)), segment_pages, tag, false);
         taken.state.store(as, std::memory_order_release);
         return address_of(index);

@@ -32,7 +32,9 @@ struct segment {
   // Of a segment of runs, under the lock of the huge space: its map of pages, and whether it is tried for further runs.
   std::uint64_t pages_in_use = 0;
   bool listed = false;
-  std::uint32_t live_units_left = 0;  // the evacuator's: how many it had to leave when it was here last
+  // Of a slab of plain memory, under the lock of its kind: the tag of the kind.
+  std::atomic<std::uint8_t> slab_tag{0};
+  std::atomic<std::uint32_t> live_units_left{0};  // how many the evacuator had to leave when it was here last
 };
 
 class segments {

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "tests/support/heap_stress.h"
 #include "tests/support/leaving_stress.h"
+#include "tests/support/tag_stress.h"
 
 namespace far {
 namespace {
@@ -36,6 +37,10 @@ TEST(simulated_heap_stress, pages_only) {
 }
 TEST(simulated_heap_stress, handlers_of_leaving_objects) {
   stress::run_leaving(scarce(0.5), 12'000, steps);
+}
+
+TEST(simulated_heap_stress, tags_that_are_given_back) {
+  stress::run_tags(scarce(0.5), steps / 100);
 }
 
 }  // namespace

@@ -51,8 +51,12 @@ const struct far_hint_view* far_hint_find_view(void) {
   return &view;
 }
 
+void set_states(uint8_t state) {
+  memset(states, state, sizeof states);
+}
+
 void far_compiled_join(struct far_compiled* joining) {
-  for (size_t i = 0; i < sizeof states; ++i) states[i] = 2;
+  set_states(2);
   joining->states = states;
   joining->mask = sizeof states - 1;
   joining->streams = 1;

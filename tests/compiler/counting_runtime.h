@@ -26,6 +26,8 @@ struct stream_counts {
 };
 extern struct stream_counts counted;
 void reset_counts(void);
+// Of all pages: 2, the state at the start, is missing, 1 resident.
+void set_states(uint8_t state);
 
 #ifdef __cplusplus
 }

@@ -242,6 +242,26 @@ static void check_ends(const long* a, int* b) {
   EXPECT(counted.gathered == 0);
 }
 
+// When nothing was missing for a while, few indices are looked at, until one leads to a missing page.
+static void check_quiet(const long* a, int* b) {
+  for (size_t i = 0; i < used; ++i) b[i] = (int)(i * 48271 % 100000);
+  set_states(1);
+  for (int i = 0; i < 3; ++i) {
+    reset_counts();
+    by_i32(a, b, used);
+    EXPECT(counted.gathered == 0 && counted.guards == 0);
+  }
+  set_states(2);
+  reset_counts();
+  by_i32(a, b, used);
+  // What is waited for, apart from pages of indices, was on its way before.
+  EXPECT(counted.gathered > used / 2 && counted.guards > used / 2 && counted.guards < counted.gathered + 250);
+  begin();
+  for (size_t i = 0; i < used; ++i) use(&a[b[i]]);
+  by_i32(a, b, used);
+  EXPECT(is_told() && counted.guards >= used);
+}
+
 int main(void) {
   long* const all = calloc(2 * elements, sizeof *all);
   for (size_t i = 0; i < 2 * elements; ++i) all[i] = (long)(i * 31 % 1009);
@@ -254,6 +274,7 @@ int main(void) {
   b[used - 1] = 210000;
   check_shapes(a, b);
   check_ends(a, b);
+  check_quiet(a, b);
   puts("counted");
   free(all);
   return 0;

@@ -69,6 +69,13 @@ long pick(const long* a, const unsigned* indices, size_t n) {
   return total;
 }
 
+// Where the runtime cannot follow the indices.
+long pick_scattered(const long* a, const unsigned* indices, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[indices[i] * 7919ul & 0xffff];
+  return total;
+}
+
 // The guard of what does not change is before the loop.
 void count(long** counters, const char* text, size_t n) {
   long* const counter = counters[3];

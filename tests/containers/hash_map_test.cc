@@ -6,11 +6,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -372,17 +374,39 @@ TEST_F(numbers_test, a_map_of_what_is_local_is_bounded_by_memory) {
   EXPECT_TRUE(mine.contains(count - 1));
 }
 
-TEST_F(numbers_test, a_handler_outlives_its_map) {
-  {
-    hash_map<std::uint64_t, std::uint64_t> mine(*farheap_, while_local{});
-    for (std::uint64_t i = 0; i < 1'000; ++i) mine.put(i, i);
-  }
-  farheap_->evict_all();
-  EXPECT_THROW(
-      {
-        for (int i = 0; i < 16; ++i) static_cast<void>(numbers(*farheap_, while_local{}));
-      },
-      std::runtime_error);
+TEST_F(numbers_test, a_runtime_has_fifteen_maps_of_what_is_local_at_a_time) {
+  std::vector<numbers> all;
+  for (int i = 0; i < 15; ++i) all.emplace_back(*farheap_, while_local{});
+  EXPECT_THROW(numbers(*farheap_, while_local{}), std::runtime_error);
+  all.pop_back();
+  all.emplace_back(*farheap_, while_local{});
+}
+
+// Each takes the tag of an earlier one. Entries of a map that is gone, or of another one, must not be noted in it.
+TEST_F(numbers_test, thousands_of_maps_of_what_is_local_come_and_go) {
+  constexpr std::uint64_t maps = 1'500;
+  const auto use_maps = [&](std::uint64_t first_key) {
+    std::deque<numbers> alive;
+    for (std::uint64_t map = 0; map < maps; ++map) {
+      numbers& mine =
+          alive.emplace_back(*farheap_, while_local{.how = {.hotness_bits = static_cast<unsigned>(map % 4)}});
+      const std::uint64_t base = first_key + map * 100;
+      for (std::uint64_t i = base; i < base + 100; ++i) mine.put(i, ~i);
+      if (map % 16 == 0) farheap_->evict_all();
+      for (std::uint64_t i = base; i < base + 100; ++i) ASSERT_EQ(mine.get(i).value_or(~i), ~i);
+      mine.put(base, 1);
+      ASSERT_EQ(mine.get(base).value_or(1), 1u);
+      ASSERT_LE(mine.size(), 100u);
+      std::size_t foreign = 0;
+      mine.for_each([&](std::uint64_t key, std::uint64_t) { foreign += key < base || key >= base + 100 ? 1 : 0; });
+      ASSERT_EQ(foreign, 0u);
+      if (alive.size() > 3) alive.pop_front();
+    }
+  };
+  std::thread other([&] { use_maps(std::uint64_t{1} << 40); });
+  use_maps(0);
+  other.join();
+  farheap_->validate();
 }
 
 }  // namespace

@@ -121,10 +121,13 @@ class Package(unittest.TestCase):
         self.assertIn("--listen", self.output_of(self.python.with_name("farheapd"), "--help").out)
 
     def test_documentation(self):
-        """The code of docs/python.md runs, from top to bottom."""
+        """The code of docs/python.md runs, from top to bottom, in both ways."""
         blocks = re.findall(r"^```python\n(.*?)^```$", (support.SOURCE / "docs/python.md").read_text(), re.M | re.S)
         self.assertGreaterEqual(len(blocks), 2)
-        self.assertRegex(self.output_of(self.write("\n".join(blocks))).out, r"^local .* of 32 MiB, far ")
+        program = self.write("\n".join(blocks))
+        for command in ([], ["-m", "farheap", "run", "--local", "32M", "--far", "memory:"]):
+            with self.subTest(command):
+                self.assertRegex(self.output_of(*command, program).out, r"^local .* of 32 MiB, far ")
 
     def check_suite(self, deadline_s, prefix=()):
         """The package's own tests."""

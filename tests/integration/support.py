@@ -14,7 +14,7 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
-BUILD = pathlib.Path(os.environ.get("FARHEAP_BUILD", SOURCE / "build"))
+BUILD = pathlib.Path(os.environ.get("FARHEAP_BUILD", SOURCE / "build")).absolute()
 FARHEAP = BUILD / "bin" / "farheap"
 PROGRAMS = BUILD / "tests"
 VENV_PYTHON = SOURCE / "build" / "venv" / "bin" / "python"

@@ -47,7 +47,6 @@ struct hash_state {
   const bool is_limited;
   const hash_map_limits limits;
   const eviction_callback on_eviction;
-  // The handler of the tag outlives the map.
   std::shared_ptr<left_entries> left;
   std::atomic<std::size_t> next_shard{0};  // for an eviction
   alignas(64) std::atomic<std::size_t> count{0};
@@ -65,6 +64,7 @@ struct hash_state {
         limits(wanted),
         on_eviction(std::move(callback)) {}
   ~hash_state() {
+    if (left != nullptr) home.give_back();  // it was the map's alone
     for (hash_shard& shard : shards) {
       end_entries<entry>()([&](auto visit) { shard.index.for_each_bucket(visit); });
     }
