@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -126,11 +127,13 @@ inline ArrowArray column_to_arrow(const column& from, std::size_t first, std::si
   std::size_t nulls = 0;
   from.visit([&](const auto& all) {
     using T = typename std::remove_cvref_t<decltype(all)>::value_type;
+    using sent = std::conditional_t<std::is_same_v<T, std::int16_t>, std::int64_t, T>;
     std::vector<T> numbers(count);
     all.read(first, std::span<T>(numbers));
     const interval<T> valid = column::valid(all);
-    owner->buffers = {arrow_buffer(count / 8 + 1), arrow_buffer(count * sizeof(T))};
-    if (count > 0) std::memcpy(owner->buffers[1].data(), numbers.data(), count * sizeof(T));
+    const std::vector<sent> values(numbers.begin(), numbers.end());
+    owner->buffers = {arrow_buffer(count / 8 + 1), arrow_buffer(count * sizeof(sent))};
+    if (count > 0) std::memcpy(owner->buffers[1].data(), values.data(), count * sizeof(sent));
     if constexpr (std::is_same_v<T, std::uint8_t>) owner->buffers[1] = arrow_buffer(count / 8 + 1);
     for (std::size_t i = 0; i < count; ++i) {
       const bool is_value = numbers[i] >= valid.lowest && numbers[i] <= valid.highest;

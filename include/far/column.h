@@ -1,6 +1,7 @@
 // A column of a far::dataframe: values of one type, or nulls, in far memory (docs/dataframe.md).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <compare>
 #include <cstddef>
@@ -51,18 +52,20 @@ enum class column_type : std::uint8_t { int64, float64, boolean, time, text };
 enum class placement : std::uint8_t { automatic, there, here };
 
 // A null is one of the numbers, so that questions about values are intervals, which far tiers answer: the least int64,
-// NaN, 2 for a boolean, -1 for the code of a text. Texts are codes: indices into a dictionary in local memory, in the
-// order in which they came. Move-only. Const operations may run at a time.
+// NaN, 2 for a boolean, -1 for the code of a text. An int64 column takes 2 bytes a number, the least of which is null,
+// until it gets one that needs more; then it takes 8. Texts are codes: indices into a dictionary in local memory, in
+// the order in which they came. Move-only. Const operations may run at a time.
 class column {
  public:
   using integers = vector<std::int64_t>;  // of times, their seconds
   using reals = vector<double>;
   using flags = vector<std::uint8_t>;
   using codes = vector<std::int32_t>;
+  using shorts = vector<std::int16_t>;  // of int64, as long as all values lie between the limits of int16
 
  private:
   // In front of what uses them, because their types are deduced.
-  using storage = std::variant<integers, reals, flags, codes>;
+  using storage = std::variant<integers, reals, flags, codes, shorts>;
   // Calls answer(where) and learns from its costs. `passes`: how often the question goes over the numbers.
   template <typename T, typename Answer>
   auto place_question(const vector<T>& all, unsigned passes, const Answer& answer) const {
@@ -146,8 +149,8 @@ class column {
   void append(const cell& value) {
     forget();
     switch (type_) {
-      case column_type::int64: return integers_mut().push_back(integer_of(value));
-      case column_type::time: return integers_mut().push_back(integer_of(value));
+      case column_type::int64:
+      case column_type::time: return append_integer(integer_of(value));
       case column_type::float64: return std::get<reals>(values_).push_back(real_of(value));
       case column_type::boolean: return std::get<flags>(values_).push_back(flag_of(value));
       case column_type::text: return std::get<codes>(values_).push_back(code_to_append(value));
@@ -175,6 +178,9 @@ class column {
     if (number == no_integer) return null;
     if (type_ == column_type::time) return timestamp{number};
     return number;
+  }
+  [[nodiscard]] cell cell_of(std::int16_t number) const {
+    return number == no_short ? cell(null) : cell(std::int64_t{number});
   }
   [[nodiscard]] cell cell_of(double number) const { return std::isnan(number) ? cell(null) : cell(number); }
   [[nodiscard]] cell cell_of(std::uint8_t number) const { return number > 1 ? cell(null) : cell(number == 1); }
@@ -235,7 +241,7 @@ class column {
       return visit([](const auto& all) { return vector<std::size_t>(all.home()); });
     }
     if (type_ != column_type::text) return rows_between(value, value);
-    const codes& all = as_codes();
+    const codes& all = std::get<codes>(values_);
     const std::int32_t code = std::holds_alternative<std::string>(value) ? find_code(std::get<std::string>(value)) : -1;
     if (code < 0) return vector<std::size_t>(all.home());
     const interval<std::int32_t> exactly{code, code};
@@ -252,6 +258,7 @@ class column {
   // An empty one of the same type, with the same dictionary.
   [[nodiscard]] column like(const tag& in) const {
     column empty(in, type_);
+    if (std::holds_alternative<integers>(values_)) empty.values_ = integers(in);
     empty.where_ = where_;
     empty.costs_ = costs_;
     empty.dictionary_ = dictionary_;
@@ -259,11 +266,6 @@ class column {
     return empty;
   }
 
-  // The numbers themselves. Requires: of this type.
-  [[nodiscard]] const integers& as_integers() const { return std::get<integers>(values_); }
-  [[nodiscard]] const reals& as_reals() const { return std::get<reals>(values_); }
-  [[nodiscard]] const flags& as_flags() const { return std::get<flags>(values_); }
-  [[nodiscard]] const codes& as_codes() const { return std::get<codes>(values_); }
   [[nodiscard]] const std::vector<std::string>& dictionary() const { return *dictionary_; }
   // -1: no row ever had the text.
   [[nodiscard]] std::int32_t find_code(std::string_view text) const {
@@ -271,18 +273,24 @@ class column {
     return found == code_of_->end() ? -1 : found->second;
   }
 
+  // The numbers themselves, if they are of this type; otherwise null.
   template <typename T>
-  [[nodiscard]] const vector<T>& numbers() const {
-    return std::get<vector<T>>(values_);
+  [[nodiscard]] const vector<T>* numbers() const {
+    return std::get_if<vector<T>>(&values_);
   }
-  // Appends numbers as they are, nulls among them.
+  // Appends numbers as they are, nulls among them. Requires: what numbers of the column have as type, std::int64_t for
+  // columns of int64, or that of the column from which like() made this one.
   template <typename T>
   void append_numbers(std::span<const T> numbers) {
     forget();
+    if constexpr (std::is_same_v<T, std::int64_t>) {
+      if (std::holds_alternative<shorts>(values_) && append_short(numbers)) return;
+    }
     std::get<vector<T>>(values_).append(numbers);
   }
 
   static constexpr std::int64_t no_integer = std::numeric_limits<std::int64_t>::min();
+  static constexpr std::int16_t no_short = std::numeric_limits<std::int16_t>::min();
   static constexpr double no_real = std::numeric_limits<double>::quiet_NaN();
   static constexpr std::uint8_t no_flag = 2;
   static constexpr std::int32_t no_code = -1;
@@ -290,6 +298,7 @@ class column {
   template <typename T>
   [[nodiscard]] static constexpr T null_number() {
     if constexpr (std::is_same_v<T, std::int64_t>) return no_integer;
+    if constexpr (std::is_same_v<T, std::int16_t>) return no_short;
     if constexpr (std::is_same_v<T, double>) return no_real;
     if constexpr (std::is_same_v<T, std::uint8_t>) return no_flag;
     if constexpr (std::is_same_v<T, std::int32_t>) return no_code;
@@ -297,6 +306,7 @@ class column {
 
   // All values.
   static interval<std::int64_t> valid(const integers&) { return {.lowest = no_integer + 1}; }
+  static interval<std::int16_t> valid(const shorts&) { return {.lowest = no_short + 1}; }
   static interval<double> valid(const reals&) { return {}; }
   static interval<std::uint8_t> valid(const flags&) { return {0, 1}; }
   static interval<std::int32_t> valid(const codes&) { return {.lowest = 0}; }
@@ -304,7 +314,7 @@ class column {
  private:
   static storage make(const tag& in, column_type type) {
     switch (type) {
-      case column_type::int64:
+      case column_type::int64: return shorts(in);
       case column_type::time: return integers(in);
       case column_type::float64: return reals(in);
       case column_type::boolean: return flags(in);
@@ -316,7 +326,44 @@ class column {
   // Nobody else may use the column meanwhile.
   void forget() { state_->of_values = std::monostate(); }
 
-  [[nodiscard]] integers& integers_mut() { return std::get<integers>(values_); }
+  [[nodiscard]] static bool is_short(std::int64_t number) {
+    return number == no_integer || (number > no_short && number <= std::numeric_limits<std::int16_t>::max());
+  }
+  [[nodiscard]] static std::int16_t short_of(std::int64_t number) {
+    return number == no_integer ? no_short : static_cast<std::int16_t>(number);
+  }
+  void append_integer(std::int64_t number) {
+    if (auto* const narrow = std::get_if<shorts>(&values_)) {
+      if (is_short(number)) return narrow->push_back(short_of(number));
+      widen(*narrow);
+    }
+    std::get<integers>(values_).push_back(number);
+  }
+  // Appends numbers that are all short, and returns true, or makes room for longer ones.
+  [[nodiscard]] bool append_short(std::span<const std::int64_t> numbers) {
+    auto& narrow = std::get<shorts>(values_);
+    if (!std::all_of(numbers.begin(), numbers.end(), is_short)) {
+      widen(narrow);
+      return false;
+    }
+    std::vector<std::int16_t> converted(numbers.size());
+    std::transform(numbers.begin(), numbers.end(), converted.begin(), short_of);
+    narrow.append(converted);
+    return true;
+  }
+  void widen(const shorts& narrow) {
+    integers wide(narrow.home());
+    std::vector<std::int16_t> some;
+    std::vector<std::int64_t> converted;
+    for (std::size_t first = 0; first < narrow.size(); first += some.size()) {
+      some.resize(std::min<std::size_t>(narrow.size() - first, 8192));
+      narrow.read(first, std::span<std::int16_t>(some));
+      converted.clear();
+      for (const std::int16_t number : some) converted.push_back(number == no_short ? no_integer : number);
+      wide.append(converted);
+    }
+    values_ = std::move(wide);
+  }
   [[noreturn]] void throw_wrong_type() const {
     throw std::invalid_argument("a value of another type for a column of " + std::string(name_of(type_)));
   }
@@ -363,6 +410,15 @@ class column {
     if (!std::holds_alternative<std::monostate>(highest)) within.highest = integer_of(highest);
     return within;
   }
+  interval<std::int16_t> interval_of(const shorts& all, const cell& lowest, const cell& highest) const {
+    interval<std::int16_t> within = valid(all);
+    const std::int64_t least = std::holds_alternative<std::monostate>(lowest) ? within.lowest : integer_of(lowest);
+    const std::int64_t most = std::holds_alternative<std::monostate>(highest) ? within.highest : integer_of(highest);
+    if (least > within.highest || most < within.lowest) return {1, 0};
+    within.lowest = static_cast<std::int16_t>(std::max<std::int64_t>(least, within.lowest));
+    within.highest = static_cast<std::int16_t>(std::min<std::int64_t>(most, within.highest));
+    return within;
+  }
   interval<double> interval_of(const reals&, const cell& lowest, const cell& highest) const {
     interval<double> within;
     if (!std::holds_alternative<std::monostate>(lowest)) within.lowest = real_of(lowest);
@@ -394,7 +450,8 @@ class column {
   // What questions have shown.
   struct state {
     std::mutex mutex;
-    std::variant<std::monostate, summary<std::int64_t>, summary<double>, summary<std::uint8_t>, summary<std::int32_t>>
+    std::variant<std::monostate, summary<std::int64_t>, summary<double>, summary<std::uint8_t>, summary<std::int32_t>,
+                 summary<std::int16_t>>
         of_values;
     detail::question_place place;
   };

@@ -181,29 +181,17 @@ class dataframe {
     return at;
   }
 
-  template <typename T>
-  [[nodiscard]] const vector<detail::number_of_column<T>>& numbers(std::string_view name) const {
-    const column& one = (*this)[name];
-    const bool fits = one.type() == detail::column_type_of<T>() ||
-                      (std::is_same_v<T, std::int64_t> && one.type() == column_type::time);
-    if (!fits) {
-      throw std::invalid_argument("the column '" + std::string(name) + "' has the type " +
-                                  std::string(name_of(one.type())) + " and is used as another");
-    }
-    return one.numbers<detail::number_of_column<T>>();
-  }
-
   // Calls visit(row, whether a value is null, values...) for all rows, and after some rows pause().
   template <typename... Arguments, typename Visit, typename Pause>
   void scan(const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Visit& visit,
             const Pause& pause) const {
     static_assert(sizeof...(Arguments) > 0);
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      const std::tuple all{&numbers<Arguments>(inputs[I])...};
+      std::tuple all{detail::number_reader<Arguments>((*this)[inputs[I]], inputs[I])...};
       for (std::size_t first = 0; first < rows(); first += rows_at_a_time) {
         const scope here(in_.home());
         const std::size_t count = std::min(rows_at_a_time, rows() - first);
-        const std::tuple parts{std::get<I>(all)->chunk(here, first, count)...};
+        const std::tuple parts{std::get<I>(all).chunk(here, first, count)...};
         for (std::size_t i = 0; i < count; ++i) {
           visit(first + i, (detail::is_null<Arguments>(std::get<I>(parts)[i]) || ...),
                 static_cast<Arguments>(std::get<I>(parts)[i])...);

@@ -273,6 +273,53 @@ TEST_F(dataframes, join_many_rows_with_many) {
   }
 }
 
+TEST_F(dataframes, keep_short_integers_in_two_bytes_until_a_longer_one_comes) {
+  dataframe frame(*home_);
+  frame.add("x", column_type::int64);
+  std::vector<cell> expected;
+  for (std::int64_t i = -32'767; i <= 32'767; i += 2) {
+    if (i % 5 == 0) {
+      expected.emplace_back(null);
+    } else {
+      expected.emplace_back(i);
+    }
+    frame.append({expected.back()});
+  }
+  home_->evict_all();
+  ASSERT_NE(frame["x"].numbers<std::int16_t>(), nullptr);
+  const dataframe narrow = frame.sort("x");
+  const auto expect_all = [&](const column& values) {
+    ASSERT_EQ(values.size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); i += 7) ASSERT_EQ(values.at(i), expected[i]) << i;
+    EXPECT_EQ(values.at(values.size() - 1), expected.back());
+    EXPECT_EQ(values.null_count(), static_cast<std::size_t>(std::ranges::count(expected, cell(null))));
+  };
+  expect_all(frame["x"]);
+  const std::size_t values = frame["x"].count();
+  EXPECT_EQ(frame["x"].count_between(std::int64_t{-40'000}, std::int64_t{1} << 40), values);
+  EXPECT_EQ(frame["x"].count_between(std::int64_t{32'768}, null), 0u);
+  EXPECT_EQ(frame["x"].rows_between(null, std::int64_t{-32'768}).size(), 0u);
+  EXPECT_EQ(frame["x"].count_between(std::int64_t{-32'767}, std::int64_t{-32'763}), 2u);  // one between is null
+  frame.derive<std::int64_t>("same", {"x"}, [](std::int64_t x) { return x; });
+  expect_all(frame["same"]);
+
+  column wide = frame["x"].take(frame["x"].rows_between(null, null));
+  ASSERT_NE(wide.numbers<std::int16_t>(), nullptr);
+  const std::vector<std::int64_t> more = {1, column::no_integer, -32'768};
+  wide.append_numbers(std::span<const std::int64_t>(more));
+  ASSERT_NE(wide.numbers<std::int64_t>(), nullptr);
+  EXPECT_EQ(wide.count(), values + 2);
+  EXPECT_EQ(wide.min(), cell(std::int64_t{-32'768}));
+  frame.append({std::int64_t{1} << 40, null});
+  expected.emplace_back(std::int64_t{1} << 40);
+  ASSERT_EQ(frame["x"].numbers<std::int16_t>(), nullptr);
+  expect_all(frame["x"]);
+  EXPECT_EQ(frame["x"].max(), cell(std::int64_t{1} << 40));
+  // Equal values are equal in two bytes and in eight.
+  EXPECT_EQ(narrow.join(frame, "x").rows(), values);
+  EXPECT_EQ(frame.join(narrow, "x").rows(), values);
+}
+
 TEST_F(dataframes, are_grouped_by_columns) {
   const std::vector<plain_row> rows = some(30'000, 8);
   const dataframe frame = frame_of(rows);

@@ -242,6 +242,26 @@ TEST_F(redis_cluster, a_failover_in_the_midst_of_a_migration_counts_as_one) {
   EXPECT_TRUE(reached(*far, [&] { return read_slot(*far, *queue, first, 2) == ESTALE; }));
 }
 
+// A master that has taken over before says what its data go on from while strings move to it. It is no replica of ours.
+TEST_F(redis_cluster, a_hash_slot_that_moves_to_a_master_which_has_taken_over_before_is_followed) {
+  redis_test_cluster cluster(2, 2);
+  ASSERT_EQ(cluster.node(3).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
+  ASSERT_EQ(cluster.wait_for_successor(cluster_slots - 1, 1, 0), 3u);
+  const auto far = open_part(cluster, "timeout=20s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id first = far->allocate(1024).value();
+  ASSERT_EQ(write_slot(*far, *queue, first, 1), 0);
+  const std::uint64_t incarnation = far->incarnation();
+  cluster.begin_move(home_slot, 0, 3);
+  for (const std::string& key : cluster.keys_of(home_slot, 0)) cluster.move_key(key, 0, 3);
+  EXPECT_EQ(read_slot(*far, *queue, first, 1), 0);
+  EXPECT_EQ(write_slot(*far, *queue, first + 9, 1), 0);
+  cluster.end_move(home_slot, 0, 3);
+  EXPECT_EQ(read_slot(*far, *queue, first, 1), 0);
+  EXPECT_EQ(read_slot(*far, *queue, first + 9, 1), 0);
+  EXPECT_EQ(far->incarnation(), incarnation) << "nothing was lost";
+}
+
 // The second one to take over does not know of the first master, and that one says nothing.
 TEST_F(redis_cluster, a_replica_of_a_replica_that_has_taken_over_counts_as_empty) {
   redis_test_cluster cluster(3, 6);

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -40,6 +42,39 @@ template <typename T>
   if constexpr (std::is_same_v<T, double>) return std::isnan(number);
   if constexpr (!std::is_same_v<T, double>) return number == null_of<T>();
 }
+
+// Numbers of a column as T, which derive() is given; the column keeps them so, or in fewer bytes.
+template <typename T>
+class number_reader {
+ public:
+  using number = number_of_column<T>;
+
+  // Throws std::invalid_argument when the column, which has this name, has others.
+  number_reader(const column& of, std::string_view name)
+      : numbers_(of.numbers<number>()),
+        shorts_(std::is_same_v<T, std::int64_t> ? of.numbers<std::int16_t>() : nullptr) {
+    const bool fits =
+        of.type() == column_type_of<T>() || (std::is_same_v<T, std::int64_t> && of.type() == column_type::time);
+    if (fits) return;
+    throw std::invalid_argument("the column '" + std::string(name) + "' has the type " +
+                                std::string(name_of(of.type())) + " and is used as another");
+  }
+
+  // Until the next call. Requires: they lie in one chunk.
+  [[nodiscard]] std::span<const number> chunk(const scope& here, std::size_t first, std::size_t count) {
+    if (shorts_ == nullptr) return numbers_->chunk(here, first, count);
+    converted_.clear();
+    for (const std::int16_t one : shorts_->chunk(here, first, count)) {
+      converted_.push_back(one == column::no_short ? null_of<T>() : static_cast<number>(one));
+    }
+    return converted_;
+  }
+
+ private:
+  const vector<number>* numbers_;
+  const vector<std::int16_t>* shorts_;
+  std::vector<number> converted_;
+};
 
 // Of the codes of a column of text: their places in the order of the texts.
 [[nodiscard]] inline std::vector<std::int32_t> ranks_of(const std::vector<std::string>& dictionary) {
@@ -97,6 +132,9 @@ class key_reader {
   // The least int64 is null, so all others move down by one.
   [[nodiscard]] static std::uint64_t key(std::int64_t number) {
     return number == column::no_integer ? null_key : key_of(number) - 1;
+  }
+  [[nodiscard]] static std::uint64_t key(std::int16_t number) {
+    return number == column::no_short ? null_key : key(std::int64_t{number});
   }
   [[nodiscard]] static std::uint64_t key(double number) { return std::isnan(number) ? null_key : key_of(number); }
   [[nodiscard]] static std::uint64_t key(std::uint8_t flag) { return flag > 1 ? null_key : flag; }

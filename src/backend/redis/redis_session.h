@@ -91,14 +91,14 @@ class redis_session final : public session_epoch {
   // Whether the process may have been a replica of one that has had strings of ours, and lack the latest writes.
   [[nodiscard]] bool is_successor(const server_facts& facts) const {
     const lock_guard guard(lock_);
-    return histories_.goes_on_from(facts.former_history);
+    return histories_.has_successor(facts);
   }
 
   // Another process owns our hash slot now. Returns whether our strings are there as we left them: they have been
   // moved, and it is no replica that has taken over.
   [[nodiscard]] bool follow(std::uint32_t epoch, const server_facts& facts) {
     const lock_guard guard(lock_);
-    if (now_.epoch != epoch || !now_.has_departed || histories_.goes_on_from(facts.former_history)) return false;
+    if (now_.epoch != epoch || !now_.has_departed || histories_.has_successor(facts)) return false;
     now_.run_id = facts.run_id;
     now_.has_departed = false;
     histories_.clear();
