@@ -65,6 +65,7 @@ std::int64_t now_ms() {
 
 const char* name_of(log_level how) {
   switch (how) {
+    case log_level::none: break;
     case log_level::warning: return "warning";
     case log_level::info: return "info";
     case log_level::debug: return "debug";

@@ -12,8 +12,8 @@
 
 namespace far::server {
 
-// warning: trouble. info: also what the server does. debug: also clients that come and go.
-enum class log_level : std::uint8_t { warning, info, debug };
+// none: silence. warning: trouble. info: also what the server does. debug: also clients that come and go.
+enum class log_level : std::uint8_t { none, warning, info, debug };
 enum class log_format : std::uint8_t { text, json };
 
 [[nodiscard]] std::optional<log_level> log_level_named(std::string_view name);

@@ -171,7 +171,8 @@ result<void> memory_server::start_shared_memory() {
 
 result<void> memory_server::start_metrics() {
   if (!chosen_.metrics) return {};
-  server_view view{.lent = store_.get(), .loops = {}, .address = {}, .started_at_ns = started_at_ns_};
+  server_view view{
+      .lent = store_.get(), .loops = {}, .address = {}, .started_at_ns = started_at_ns_, .devices = protocol_.devices};
   for (const auto& loop : loops_) view.loops.push_back(&loop->counters());
   if (shared_memory_) view.loops.push_back(&shared_memory_->counters());
   for (const std::string& address : addresses()) view.address += (view.address.empty() ? "" : " and ") + address;

@@ -11,6 +11,16 @@ namespace {
 constexpr std::array<const char*, request_kinds> request_names{"read",     "write", "allocate", "free",
                                                                "capacity", "call",  "ping",     "close"};
 
+struct device_ending {
+  wire::device_outcome outcome;
+  const char* name;
+};
+constexpr std::array device_endings{device_ending{wire::device_outcome::ok, "ok"},
+                                    device_ending{wire::device_outcome::refused, "refused"},
+                                    device_ending{wire::device_outcome::no_object, "no_object"},
+                                    device_ending{wire::device_outcome::timed_out, "timed_out"},
+                                    device_ending{wire::device_outcome::crashed, "crashed"}};
+
 class text_writer {
  public:
   void describe(const char* name, const char* type, const char* help) {
@@ -102,6 +112,10 @@ void write_store(text_writer& to, const store_report& report) {
   for (const auto& tenant : report.tenants) {
     to.value("tenant_connections", label("tenant", tenant.name), tenant.connections);
   }
+  to.describe("tenant_devices", "gauge", "Devices of the tenant.");
+  for (const auto& tenant : report.tenants) {
+    to.value("tenant_devices", label("tenant", tenant.name), tenant.devices);
+  }
   write_limits(to, report);
   write_spill(to, report);
 }
@@ -139,6 +153,36 @@ void write_latency(text_writer& to, const totals& all) {
   }
   to.value("request_duration_seconds_sum", "", static_cast<double>(all.latency_sum_ns) / 1e9);
   to.value("request_duration_seconds_count", "", below);
+}
+
+// Only of servers that have plugins. Of each plugin's name there is one; it contains nothing that needs escaping
+// (wire::is_plugin_name).
+void write_devices(text_writer& to, const device_host* devices) {
+  if (devices == nullptr) return;
+  to.describe("devices", "gauge", "Devices of clients: data with operations of its own, each a process.");
+  for (const loaded_plugin& one : devices->plugins()) {
+    to.value("devices", label("plugin", one.name), one.counters->devices.load());
+  }
+  to.describe("devices_constructed_total", "counter", "Devices that were constructed, copies included.");
+  for (const loaded_plugin& one : devices->plugins()) {
+    to.value("devices_constructed_total", label("plugin", one.name), one.counters->constructed.load());
+  }
+  to.describe("devices_ended_total", "counter", "Devices whose process ended between two calls.");
+  for (const loaded_plugin& one : devices->plugins()) {
+    to.value("devices_ended_total", label("plugin", one.name), one.counters->ended.load());
+  }
+  to.describe("device_calls_total", "counter", "Calls of devices that have ended, by how they ended.");
+  for (const loaded_plugin& one : devices->plugins()) {
+    for (const device_ending& how : device_endings) {
+      to.value("device_calls_total", label("plugin", one.name) + "," + label("outcome", how.name),
+               one.counters->calls[static_cast<std::size_t>(how.outcome)].load());
+    }
+  }
+  to.describe("device_call_seconds_total", "counter", "What these calls took, together.");
+  for (const loaded_plugin& one : devices->plugins()) {
+    to.value("device_call_seconds_total", label("plugin", one.name),
+             static_cast<double>(one.counters->call_ns.load()) / 1e9);
+  }
 }
 
 template <std::size_t N>
@@ -187,6 +231,7 @@ std::string prometheus_text(const server_view& view, std::uint64_t now_ns) {
   write_store(to, view.lent->report());
   write_traffic(to, all);
   write_latency(to, all);
+  write_devices(to, view.devices.get());
   return to.take();
 }
 

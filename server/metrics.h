@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/mutex.h"
 #include "server/counters.h"
+#include "server/devices/host.h"
 #include "server/store.h"
 
 namespace far::server {
@@ -38,6 +40,7 @@ struct server_view {
   std::vector<const loop_counters*> loops;
   std::string address;  // for people
   std::uint64_t started_at_ns = 0;
+  std::shared_ptr<const device_host> devices = nullptr;  // nullptr: there are no plugins
 };
 
 // The text format of Prometheus, version 0.0.4.

@@ -17,6 +17,7 @@
 #include "benchmark.h"
 #include "child.h"
 #include "heap_bench.h"
+#include "offload_calls.h"
 
 namespace far::bench {
 
@@ -116,6 +117,7 @@ result<outcome> run_offload(const settings& chosen) {
   const std::array tiers = {far_tier{"memory, 5 us and 25 Gb/s", network_uri},
                             far_tier{"farheapd on loopback", "tcp://" + line.substr(line.find_last_of(' ') + 1)}};
   for (unsigned run = 1; run <= runs; ++run) {
+    if (std::string("empty calls").find(chosen.only) != std::string::npos) measure_empty_calls(figures);
     if (std::string("summaries by a core").find(chosen.only) != std::string::npos) measure_answers_of_a_core(figures);
     for (const far_tier& tier : tiers) {
       for (const way& one : ways) {
@@ -139,12 +141,15 @@ result<outcome> run_offload(const settings& chosen) {
     }
   }
   aim_answers_of_a_core(figures);
+  aim_empty_calls(figures);
   figures.note("times are those of 4 KiB of numbers; a quarter of them fits in local memory");
   return outcome{std::move(figures),
                  {{{"elapsed_ns", "ns a page", 1, 0},
                    {"fetched", "pages fetched", 1, 3},
                    {"waits", "waits", 1, 3},
-                   {"bytes_per_s", "GB/s", 1e9, 1}},
+                   {"bytes_per_s", "GB/s", 1e9, 1},
+                   {"p50_ns", "p50 us", 1000, 1},
+                   {"p99_ns", "p99 us", 1000, 1}},
                   {},
                   {}}};
 }

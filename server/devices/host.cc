@@ -19,10 +19,12 @@ error about(const std::string& text, const std::string& why) {
   return error{"--plugin " + text + ": " + why, EINVAL};
 }
 
+}  // namespace
+
 // "NAME VERSION INTERFACE\n"
-result<std::string> describe(const plugin_choice& chosen, device_host& host) {
+result<std::string> device_host::describe(const plugin_choice& chosen) {
   result<std::unique_ptr<device_process>> process =
-      device_process::start(host.program(), {chosen.file, chosen.options, chosen.room_bytes}, host.dead());
+      device_process::start(program_, {chosen.file, chosen.options, chosen.room_bytes}, dead_);
   if (!process) return process.error();
   std::array<std::byte, wire::device_request_bytes> request;
   wire::encode(wire::device_request{}, request);
@@ -41,8 +43,6 @@ result<std::string> describe(const plugin_choice& chosen, device_host& host) {
   if (said->outcome != wire::device_outcome::ok) return about(chosen.file, text);
   return text;
 }
-
-}  // namespace
 
 result<plugin_choice> parse_plugin(const std::string& text) {
   const std::size_t colon = text.find(':');
@@ -79,15 +79,31 @@ result<std::shared_ptr<device_host>> device_host::start(const std::vector<plugin
   auto host = std::make_shared<device_host>();
   host->program_ = std::move(program);
   for (const plugin_choice& one : chosen) {
-    const result<std::string> described = describe(one, *host);
+    const result<std::string> described = host->describe(one);
     if (!described) return described.error();
     std::string name = described.value().substr(0, described.value().find(' '));
     if (host->find(name) != nullptr) return about(one.file, "there is another plugin '" + name + "'; leave one out");
-    host->plugins_.push_back({one, std::move(name)});
+    host->plugins_.push_back({.chosen = one, .name = std::move(name)});
     host->list_ += described.value();
   }
   host->dead_.wait();
   return host;
+}
+
+std::shared_ptr<device_host> device_host::simulate(std::vector<loaded_plugin> plugins, starter begin) {
+  auto host = std::make_shared<device_host>();
+  host->start_ = std::move(begin);
+  host->plugins_ = std::move(plugins);
+  return host;
+}
+
+result<std::unique_ptr<device_body>> device_host::start_device(const loaded_plugin& plugin, std::uint64_t room_bytes) {
+  if (start_) return start_(plugin);
+  dead_.tidy();
+  result<std::unique_ptr<device_process>> process =
+      device_process::start(program_, {plugin.chosen.file, plugin.chosen.options, room_bytes}, dead_);
+  if (!process) return process.error();
+  return std::unique_ptr<device_body>(std::move(process).value());
 }
 
 const loaded_plugin* device_host::find(std::string_view name) const {

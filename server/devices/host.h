@@ -1,9 +1,11 @@
 // The plugins of a server: their files, names, and what devices of them may take.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/result.h"
 #include "base/units.h"
+#include "server/devices/body.h"
 #include "server/devices/process.h"
 
 namespace far::server {
@@ -31,9 +34,21 @@ struct plugin_choice {
 // values that are none, a deadline above a minute.
 [[nodiscard]] result<plugin_choice> parse_plugin(const std::string& text);
 
+// Of all devices of a plugin. Calls are those of operations, not those that construct or copy devices. Any thread
+// counts.
+struct plugin_counters {
+  std::atomic<std::uint64_t> devices{0};  // that there are
+  std::atomic<std::uint64_t> constructed{0};
+  std::atomic<std::uint64_t> ended{0};  // between two calls
+  static constexpr std::size_t outcomes = static_cast<std::size_t>(wire::last_device_outcome) + 1;
+  std::array<std::atomic<std::uint64_t>, outcomes> calls{};
+  std::atomic<std::uint64_t> call_ns{0};  // that all calls took together
+};
+
 struct loaded_plugin {
   plugin_choice chosen;
   std::string name;
+  std::shared_ptr<plugin_counters> counters = std::make_shared<plugin_counters>();
 };
 
 // Thread-safe. Outlives its shelves.
@@ -47,11 +62,17 @@ class device_host {
   [[nodiscard]] static result<std::shared_ptr<device_host>> start(const std::vector<plugin_choice>& chosen,
                                                                   std::string program = "");
 
+  // Plugins that need no loading, and devices that `begin` makes: for a simulation, which has no processes.
+  using starter = std::function<result<std::unique_ptr<device_body>>(const loaded_plugin&)>;
+  [[nodiscard]] static std::shared_ptr<device_host> simulate(std::vector<loaded_plugin> plugins, starter begin);
+
   [[nodiscard]] const loaded_plugin* find(std::string_view name) const;
+  [[nodiscard]] const std::vector<loaded_plugin>& plugins() const { return plugins_; }
   // As the reply to wire::device_op::list.
   [[nodiscard]] const std::string& list() const { return list_; }
-  [[nodiscard]] const std::string& program() const { return program_; }
-  [[nodiscard]] graveyard& dead() { return dead_; }
+  // A new device, not yet constructed, with no more memory than that. Errors: the system gives no process.
+  [[nodiscard]] result<std::unique_ptr<device_body>> start_device(const loaded_plugin& plugin,
+                                                                  std::uint64_t room_bytes);
 
   // Counts the devices. False: there are too many.
   [[nodiscard]] bool admit();
@@ -65,7 +86,10 @@ class device_host {
   void look_after(std::uint64_t now_ns);
 
  private:
+  [[nodiscard]] result<std::string> describe(const plugin_choice& chosen);
+
   std::string program_;
+  starter start_;  // empty: devices are processes
   std::vector<loaded_plugin> plugins_;
   std::string list_;
   std::atomic<std::size_t> devices_{0};

@@ -15,6 +15,7 @@
 #include "platform/clock.h"
 #include "server/devices/calls.h"
 #include "server/devices/shelf.h"
+#include "server/metrics.h"
 
 namespace far::server {
 namespace {
@@ -86,6 +87,37 @@ TEST_F(DeviceCalls, AreRememberedByTheirNumber) {
   lent->leave(client, now());
 }
 
+TEST_F(DeviceCalls, AreCountedByPlugin) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1), device_outcome::ok);
+  ASSERT_EQ(construct(mine, 2, 1, "troublemaker"), device_outcome::ok);
+  ASSERT_EQ(construct(mine, 3, 1), device_outcome::ok);
+  const std::string text = "pear";
+  EXPECT_EQ(call(mine, {.op = device_op::write, .device = 1, .call = 2, .bytes = std::as_bytes(std::span(text))}),
+            device_outcome::ok);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(call(mine, {.op = device_op::read, .device = 1, .call = 3, .object = 9}), device_outcome::no_object);
+  }
+  EXPECT_EQ(call(mine, {.op = device_op::ask, .code = 99, .device = 1, .call = 4}), device_outcome::refused);
+  EXPECT_EQ(call(mine, {.op = device_op::compute, .code = 8, .device = 2, .call = 2}), device_outcome::crashed);
+  EXPECT_EQ(call(mine, {.op = device_op::destruct, .device = 3, .call = 2}), device_outcome::ok);
+  const server_view view{.lent = lent.get(), .loops = {}, .address = {}, .devices = host};
+  const std::string shown = prometheus_text(view, 1);
+  for (const char* line : {"farheapd_devices{plugin=\"sorted\"} 1\n", "farheapd_devices{plugin=\"troublemaker\"} 0\n",
+                           "farheapd_devices_constructed_total{plugin=\"sorted\"} 2\n",
+                           "farheapd_device_calls_total{plugin=\"sorted\",outcome=\"ok\"} 1\n",
+                           "farheapd_device_calls_total{plugin=\"sorted\",outcome=\"no_object\"} 3\n",
+                           "farheapd_device_calls_total{plugin=\"sorted\",outcome=\"refused\"} 1\n",
+                           "farheapd_device_calls_total{plugin=\"troublemaker\",outcome=\"crashed\"} 1\n"}) {
+    EXPECT_NE(shown.find(line), std::string::npos) << line << shown;
+  }
+  EXPECT_EQ(shown.find("farheapd_device_call_seconds_total{plugin=\"sorted\"} 0\n"), std::string::npos);
+  lent->end(mine);
+  EXPECT_NE(prometheus_text(view, 1).find("farheapd_devices{plugin=\"sorted\"} 0\n"), std::string::npos);
+  lent->leave(client, now());
+}
+
 TEST_F(DeviceCalls, HoldRoomUntilTheirSessionEnds) {
   attachment client = lent->open("small", 1).value();
   session& mine = *client.to;
@@ -128,6 +160,9 @@ TEST_F(DeviceCalls, ThatEndBetweenCallsGiveTheirRoomBack) {
   EXPECT_EQ(host->devices(), 0u);
   EXPECT_EQ(lent->used().held_blocks, 0u);
   lent->validate();
+  const std::string shown = prometheus_text({.lent = lent.get(), .loops = {}, .address = {}, .devices = host}, 1);
+  EXPECT_NE(shown.find("farheapd_devices_ended_total{plugin=\"troublemaker\"} 1\n"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("farheapd_tenant_devices{tenant=\"small\"} 0\n"), std::string::npos);
   EXPECT_EQ(call(mine, {.op = device_op::ask, .code = 2, .device = 1, .call = 3}), device_outcome::lost);
   EXPECT_EQ(construct(mine, 2, 1), device_outcome::ok);
   lent->end(mine);
@@ -198,6 +233,46 @@ TEST_F(DeviceCalls, EndAtTheirDeadlineWithoutAConnection) {
   EXPECT_EQ(call(mine, hang), device_outcome::timed_out);
   lent->validate();
   lent->leave(client, now());
+}
+
+// Whoever has asked a question is on the way to look whether it has ended, and would find nothing.
+TEST(DeviceQuestions, AreNotAnsweredByHousekeeping) {
+  struct scripted_body final : device_body {
+    explicit scripted_body(unsigned& begun_calls) : begun(begun_calls) {}
+    void begin(std::span<const std::byte>, std::uint64_t, std::uint64_t) override { ++begun; }
+    [[nodiscard]] state advance(std::uint64_t now_ns) override {
+      return now_ns < 100 ? state::waiting : state::replied;
+    }
+    [[nodiscard]] std::span<const std::byte> reply() const override { return said; }
+    [[nodiscard]] bool has_ended() const override { return false; }
+    unsigned& begun;
+    std::array<std::byte, wire::device_reply_bytes> said{};  // ok
+  };
+  unsigned begun = 0;
+  const std::shared_ptr<device_host> host = device_host::simulate(
+      {{.chosen = {.file = "", .deadline_ns = 1000, .options = ""}, .name = "scripted"}}, [&](const loaded_plugin&) {
+        return result<std::unique_ptr<device_body>>(std::make_unique<scripted_body>(begun));
+      });
+  const auto lent = store::create({.memory_bytes = 64 * mib, .quota_bytes = {}, .make_source = {}}).value();
+  attachment client = lent->open("default", 1).value();
+  std::vector<std::byte> space(wire::maximum_payload_bytes);
+  const auto go_on = [&](device_calls& calls, const wire::device_request& asked, std::uint64_t now_ns) {
+    std::vector<std::byte> arguments(wire::device_request_bytes);
+    wire::encode(asked, std::span(arguments).first<wire::device_request_bytes>());
+    arguments.insert(arguments.end(), asked.bytes.begin(), asked.bytes.end());
+    return calls.go_on(*client.to, arguments, now_ns, space).retry_at_ns != 0;
+  };
+  device_calls calls(host);
+  const std::string name = "\x08scripted";
+  const wire::device_request construct{
+      .op = device_op::construct, .device = 1, .call = 1, .room_bytes = mib, .bytes = std::as_bytes(std::span(name))};
+  ASSERT_FALSE(go_on(calls, construct, 100));
+  const wire::device_request question{.op = device_op::ask, .device = 1, .call = 2};
+  ASSERT_TRUE(go_on(calls, question, 50));
+  host->look_after(150);
+  EXPECT_FALSE(go_on(calls, question, 200));
+  EXPECT_EQ(begun, 2u) << "the question began once";
+  lent->leave(client, 200);
 }
 
 TEST_F(DeviceCalls, MayHaveAnyArguments) {

@@ -12,6 +12,7 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
+#include "server/devices/body.h"
 #include "server/devices/child.h"
 #include "wire/device.h"
 
@@ -36,29 +37,19 @@ class graveyard {
   std::vector<pid_t> dying_ FAR_GUARDED_BY(lock_);
 };
 
-// Not thread-safe.
-class device_process {
+class device_process final : public device_body {
  public:
   // Starts `program`, or this program again when that is empty. Errors: the system gives no process.
   [[nodiscard]] static result<std::unique_ptr<device_process>> start(const std::string& program,
                                                                      const device_process_arguments& wanted,
                                                                      graveyard& dead);
   // Kills it.
-  ~device_process();
-  device_process(const device_process&) = delete;
-  device_process& operator=(const device_process&) = delete;
+  ~device_process() override;
 
-  // Begins a call. `encoded`: as the client has sent it. Requires: no call is under way.
-  void begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns);
-
-  enum class state : std::uint8_t { waiting, replied, timed_out, crashed };
-  // Moves bytes as far as that is possible now.
-  [[nodiscard]] state advance(std::uint64_t now_ns);
-  // The whole encoded reply. Requires: replied. Valid until the next begin().
-  [[nodiscard]] std::span<const std::byte> reply() const;
-
-  // The process has ended by itself. It is there until we are destroyed, so that nobody else gets its number.
-  [[nodiscard]] bool has_ended() const;
+  void begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns) override;
+  [[nodiscard]] state advance(std::uint64_t now_ns) override;
+  [[nodiscard]] std::span<const std::byte> reply() const override;
+  [[nodiscard]] bool has_ended() const override;
 
   [[nodiscard]] std::uint64_t began_at_ns() const { return began_at_ns_; }
 

@@ -41,7 +41,9 @@ void device_shelf::end() noexcept {
   const lock_guard guard(lock_);
   ended_ = true;
   for (const auto& [number, one] : all_) {
-    if (one.process) host_->dismiss();
+    if (!one.body) continue;
+    one.counters->devices.fetch_sub(1);
+    host_->dismiss();
   }
   all_.clear();
 }
@@ -57,18 +59,18 @@ device_shelf::addition device_shelf::add(std::uint64_t number, const loaded_plug
   if (ended_) return addition::ended;
   if (all_.contains(number)) return addition::there;
   if (all_.size() >= most_devices_of_session || !host_->admit()) return addition::too_many;
-  host_->dead().tidy();
-  result<std::unique_ptr<device_process>> process =
-      device_process::start(host_->program(), {plugin.chosen.file, plugin.chosen.options, room_bytes}, host_->dead());
-  if (!process) {
+  result<std::unique_ptr<device_body>> body = host_->start_device(plugin, room_bytes);
+  if (!body) {
     host_->dismiss();
-    log_limited(process.error().message, platform::monotonic_clock().now_ns());
+    log_limited(body.error().message, platform::monotonic_clock().now_ns());
     return addition::no_process;
   }
-  all_[number] = {.process = std::move(process).value(),
+  all_[number] = {.body = std::move(body).value(),
                   .plugin = plugin.name,
+                  .counters = plugin.counters,
                   .longest_ns = plugin.chosen.deadline_ns,
                   .room_blocks = room_blocks};
+  plugin.counters->devices.fetch_add(1);
   return addition::added;
 }
 
@@ -99,18 +101,20 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
         if (is_same && which.reply.empty()) return put(encoded_reply(device_outcome::lost, ""), into);
         return put(is_same ? which.reply : encoded_reply(device_outcome::repeated, ""), into);
       }
-      if (!which.process && asked.op == device_op::destruct) {
+      if (!which.body && asked.op == device_op::destruct) {
         remove(found);
         return put(encoded_reply(device_outcome::ok, ""), into);
       }
-      if (!which.process) return put(encoded_reply(device_outcome::lost, ""), into);
+      if (!which.body) return put(encoded_reply(device_outcome::lost, ""), into);
       std::uint64_t longest_ns = which.longest_ns;
       if (asked.deadline_ms > 0) {
         longest_ns = std::min(longest_ns, std::uint64_t{asked.deadline_ms} * 1'000'000);
       }
       which.call = asked.call;
       which.op = asked.op;
-      which.process->begin(encoded, now_ns, now_ns + longest_ns);
+      which.began_ns = now_ns;
+      which.until_ns = now_ns + longest_ns;
+      which.body->begin(encoded, now_ns, which.until_ns);
       if (!advance(found, now_ns, &reply)) return std::nullopt;
       return put(reply, into);
     }();
@@ -121,25 +125,27 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
 
 bool device_shelf::advance(devices::iterator which, std::uint64_t now_ns, std::vector<std::byte>* reply) {
   device& one = which->second;
-  device_process::state reached = one.process->advance(now_ns);
-  if (reached == device_process::state::waiting) return false;
+  device_body::state reached = one.body->advance(now_ns);
+  if (reached == device_body::state::waiting) return false;
   const device_op op = one.op;
   const std::uint64_t call = std::exchange(one.call, 0);
   std::vector<std::byte> said;
-  if (reached == device_process::state::replied) {
-    const std::span<const std::byte> got = one.process->reply();
+  if (reached == device_body::state::replied) {
+    const std::span<const std::byte> got = one.body->reply();
     if (wire::decode_device_reply(got)) said.assign(got.begin(), got.end());
-    if (said.empty()) reached = device_process::state::crashed;
+    if (said.empty()) reached = device_body::state::crashed;
   }
   if (said.empty()) {
-    const bool is_late = reached == device_process::state::timed_out;
+    const bool is_late = reached == device_body::state::timed_out;
     said = encoded_reply(is_late ? device_outcome::timed_out : device_outcome::crashed, "");
     log_limited("a device of plugin '" + one.plugin + "' " +
                     (is_late ? "took too long, and is ended" : "has ended its process") + " in a call",
                 now_ns);
     lose(one);
   }
-  const bool is_ok = wire::decode_device_reply(said)->outcome == device_outcome::ok;
+  const device_outcome outcome = wire::decode_device_reply(said)->outcome;
+  const bool is_ok = outcome == device_outcome::ok;
+  count(one, op, outcome, now_ns);
   if (reply != nullptr) *reply = said;
   if (op == device_op::destruct || (op == device_op::construct && !is_ok)) {
     remove(which);
@@ -150,10 +156,22 @@ bool device_shelf::advance(devices::iterator which, std::uint64_t now_ns, std::v
   return true;
 }
 
+void device_shelf::count(const device& which, device_op op, device_outcome outcome, std::uint64_t now_ns) {
+  plugin_counters& into = *which.counters;
+  if (op == device_op::construct && outcome == device_outcome::ok) into.constructed.fetch_add(1);
+  if (op != device_op::read && op != device_op::write && op != device_op::erase && op != device_op::compute &&
+      op != device_op::ask) {
+    return;
+  }
+  into.calls[static_cast<std::size_t>(outcome)].fetch_add(1);
+  into.call_ns.fetch_add(now_ns - which.began_ns);
+}
+
 // The room of the last reply goes back, too, so the reply is forgotten. Whoever could ask for it has asked for
 // something else since.
 void device_shelf::lose(device& which) {
-  which.process.reset();
+  which.body.reset();
+  which.counters->devices.fetch_sub(1);
   std::vector<std::byte>().swap(which.reply);
   host_->dismiss();
   owed_blocks_ += std::exchange(which.room_blocks, 0);
@@ -161,7 +179,7 @@ void device_shelf::lose(device& which) {
 }
 
 void device_shelf::remove(devices::iterator which) {
-  if (which->second.process) lose(which->second);
+  if (which->second.body) lose(which->second);
   all_.erase(which);
 }
 
@@ -184,9 +202,11 @@ void device_shelf::look_after(std::uint64_t now_ns) {
       const auto one = next++;
       device& which = one->second;
       if (which.call != 0) {
-        static_cast<void>(advance(one, now_ns, nullptr));
-      } else if (which.process && which.process->has_ended()) {
+        // Until then the answer to a question waits for whoever has asked: taken here, it would be lost.
+        if (now_ns >= which.until_ns) static_cast<void>(advance(one, now_ns, nullptr));
+      } else if (which.body && which.body->has_ended()) {
         log_limited("a device of plugin '" + which.plugin + "' has ended its process between two calls", now_ns);
+        which.counters->ended.fetch_add(1);
         lose(which);
       }
     }

@@ -1,6 +1,6 @@
 // The devices of one session, and their calls.
 //
-//     client's message -> device_calls -> device_shelf -> device_process -> (socket) -> plugin
+//     client's message -> device_calls -> device_shelf -> device_body, a process -> (socket) -> plugin
 //
 // Nothing here waits: a call that is under way is asked for again. A call that changes a device takes effect once. Its
 // number and its reply are remembered until the next one, so a client may repeat it on another connection.
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "server/devices/body.h"
 #include "server/devices/host.h"
-#include "server/devices/process.h"
 #include "server/store.h"
 #include "wire/device.h"
 
@@ -52,13 +52,16 @@ class device_shelf final : public session_burden {
 
  private:
   struct device {
-    std::unique_ptr<device_process> process;  // nullptr: it is lost
+    std::unique_ptr<device_body> body;  // nullptr: it is lost
     std::string plugin;
+    std::shared_ptr<plugin_counters> counters;
     std::uint64_t longest_ns = 0;  // that a call may take
     std::uint64_t room_blocks = 0;
     // The call under way; 0: none.
     std::uint64_t call = 0;
     wire::device_op op = wire::device_op::list;
+    std::uint64_t began_ns = 0;
+    std::uint64_t until_ns = 0;  // the end of its time
     // The last one that was to change it.
     std::uint64_t changed_by = 0;
     std::vector<std::byte> reply{};  // empty: a later call has lost the device
@@ -67,6 +70,8 @@ class device_shelf final : public session_burden {
 
   // Goes on with the call under way; false: it has not ended. `reply`, if not nullptr: gets the encoded reply.
   [[nodiscard]] bool advance(devices::iterator which, std::uint64_t now_ns, std::vector<std::byte>* reply)
+      FAR_REQUIRES(lock_);
+  void count(const device& which, wire::device_op op, wire::device_outcome outcome, std::uint64_t now_ns)
       FAR_REQUIRES(lock_);
   void lose(device& which) FAR_REQUIRES(lock_);
   void remove(devices::iterator which) FAR_REQUIRES(lock_);

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <utility>
 
-#include "platform/clock.h"
 #include "wire/bytes.h"
 
 namespace far::device_parts {
@@ -16,21 +15,9 @@ using reason = device_error::reason;
 using wire::device_op;
 using wire::device_outcome;
 
-constexpr std::uint64_t mending_pause_ns = 1'000'000'000;
-constexpr std::uint64_t mending_reach_ns = 2'000'000'000;
-constexpr std::uint64_t farewell_ns = 1'000'000'000;
-constexpr std::uint64_t longest_unlooked_ns = 5'000'000'000;
 constexpr auto keeper_pause = std::chrono::seconds(1);
-// A server looks after its calls that often; a call that it ends late is not given up before.
-constexpr std::uint64_t slack_ns = 3'000'000'000;
-// The longest that any server permits.
-constexpr std::uint64_t longest_call_ns = 60'000'000'000;
 // Each copy has a session to itself.
 constexpr std::uint64_t device_number = 1;
-
-std::uint64_t now() {
-  return platform::monotonic_clock().now_ns();
-}
 
 reason reason_for(device_outcome outcome) {
   switch (outcome) {
@@ -77,7 +64,7 @@ device_group::device_group(device_tier tier, std::string_view plugin, const devi
       room_bytes_(chosen.room_bytes),
       deadline_ns_(static_cast<std::uint64_t>(std::max<std::int64_t>(chosen.deadline.count(), 1)) * 1'000'000) {
   std::array<std::byte, sizeof(std::uint32_t)> drawn;
-  wire::fill_random(drawn);
+  tier_.random(drawn);
   const std::size_t first = wire::load<std::uint32_t>(drawn.data()) % tier_.servers.size();
   // Those that answer at once come first. Servers that are away are waited for only if all are.
   for (const device_link::patience& how : {little(), usual()}) {
@@ -91,7 +78,7 @@ device_group::device_group(device_tier tier, std::string_view plugin, const devi
     if (!copies_.empty() || is_hopeless) break;
   }
   if (copies_.empty()) throw failures_.back();
-  if (tier_.has_servers) keeper_ = std::thread([this] { keep(); });
+  if (tier_.has_servers && tier_.has_keeper) keeper_ = std::thread([this] { keep(); });
 }
 
 // The end of a session ends its devices, so those that cannot be told are gone with it.
@@ -104,8 +91,13 @@ device_group::~device_group() {
   if (keeper_.joinable()) keeper_.join();
   for (const copy& one : copies_) {
     const wire::device_request destruct{.op = device_op::destruct, .device = device_number, .call = ++calls_};
-    static_cast<void>(one.link->ask(destruct, {.reach_ns = 0, .answer_ns = farewell_ns, .again = false}));
+    static_cast<void>(one.link->ask(destruct, {.reach_ns = 0, .answer_ns = tier_.times.farewell_ns, .again = false}));
   }
+}
+
+void device_group::look_after() {
+  const std::lock_guard guard(lock_);
+  look_after_copies();
 }
 
 // A call may take long, and holds the lock; but then its servers hear of us anyway.
@@ -117,22 +109,23 @@ void device_group::keep() {
   }
 }
 
-// The last copy is never given up here: its owner is to hear of it.
+// The last copy is never given up here: its owner is to hear of it. Neither is one that is silent as all others are:
+// then it is our network that is away, and nobody knows which of them will come back.
 void device_group::look_after_copies() {
   looked_at_ns_ = now();
-  for (std::size_t i = 0; i < copies_.size();) {
-    const device_link::health found = copies_[i].link->keep_alive();
-    std::uint64_t& since_ns = copies_[i].silent_since_ns;
-    if (found == device_link::health::alive) since_ns = 0;
-    if (found == device_link::health::silent && since_ns == 0) since_ns = now();
-    const bool is_lost = found == device_link::health::forgotten ||
-                         (found == device_link::health::silent && now() - since_ns > tier_.patience_ns);
-    if (is_lost && copies_.size() > 1) {
-      drop(i);
-    } else {
-      ++i;
-    }
+  std::vector<device_link::health> found;
+  for (copy& one : copies_) {
+    found.push_back(one.link->keep_alive());
+    if (found.back() == device_link::health::alive) one.silent_since_ns = 0;
+    if (found.back() == device_link::health::silent && one.silent_since_ns == 0) one.silent_since_ns = now();
   }
+  const bool is_any_alive = std::ranges::count(found, device_link::health::alive) > 0;
+  for (std::size_t i = copies_.size(); i-- > 0 && copies_.size() > 1;) {
+    const bool is_silent =
+        found[i] == device_link::health::silent && now() - copies_[i].silent_since_ns > tier_.patience_ns;
+    if (found[i] == device_link::health::forgotten || (is_silent && is_any_alive)) drop(i);
+  }
+  if (is_any_alive) static_cast<void>(settle());
   mend();
 }
 
@@ -170,7 +163,9 @@ std::vector<std::byte> device_group::call(wire::device_request asked) {
   const std::lock_guard guard(lock_);
   if (copies_.empty()) throw device_error(reason::lost, "all copies of the device are lost");
   // The keeper may never find the lock free between calls.
-  if (tier_.has_servers && now() - looked_at_ns_ > longest_unlooked_ns) look_after_copies();
+  if (tier_.has_servers && now() - looked_at_ns_ > tier_.times.longest_unlooked_ns) look_after_copies();
+  if (const std::optional<device_error> failure = settle()) throw *failure;
+  if (copies_.empty()) throw device_error(reason::lost, "all copies of the device are lost");
   mend();
   asked.device = device_number;
   asked.call = ++calls_;
@@ -185,15 +180,17 @@ std::uint32_t device_group::deadline_ms() const {
 }
 
 device_link::patience device_group::usual() const {
-  return {.reach_ns = tier_.patience_ns, .answer_ns = std::max(tier_.patience_ns, deadline_ns_ + slack_ns)};
+  return {.reach_ns = tier_.patience_ns, .answer_ns = std::max(tier_.patience_ns, deadline_ns_ + tier_.times.slack_ns)};
 }
 
 device_link::patience device_group::little() const {
-  return {.reach_ns = mending_reach_ns, .answer_ns = deadline_ns_ + slack_ns, .again = false};
+  return {.reach_ns = tier_.times.mending_reach_ns, .answer_ns = deadline_ns_ + tier_.times.slack_ns, .again = false};
 }
 
-device_link::patience device_group::for_copying() {
-  return {.reach_ns = mending_reach_ns, .answer_ns = longest_call_ns + slack_ns, .again = false};
+device_link::patience device_group::for_copying() const {
+  return {.reach_ns = tier_.times.mending_reach_ns,
+          .answer_ns = tier_.times.longest_call_ns + tier_.times.slack_ns,
+          .again = false};
 }
 
 void device_group::drop(std::size_t which) {
@@ -201,48 +198,103 @@ void device_group::drop(std::size_t which) {
   mend_at_ns_ = 0;
 }
 
-// The last copy is not given up because its server is silent: it may come back.
+// Copies that are silent are given up only for one that answers: they may come back.
 std::vector<std::byte> device_group::ask_one(const wire::device_request& asked) {
+  std::size_t silent = 0;  // the first ones
   for (;;) {
-    told got = tell(*copies_.front().link, asked, usual());
+    told got = tell(*copies_[silent].link, asked, usual());
+    if (got.how == told::fate::silent) {
+      if (++silent == copies_.size()) throw got.failure;
+      continue;
+    }
     if (got.how == told::fate::answered) {
+      for (; silent > 0; --silent) drop(0);
       if (got.outcome != device_outcome::ok) throw got.failure;
       return std::move(got.bytes);
     }
-    if (got.how == told::fate::silent && copies_.size() == 1) throw got.failure;
-    drop(0);
-    if (got.how == told::fate::died && !copies_.empty()) mend();
+    drop(silent);
+    if (got.how == told::fate::died) mend();
     if (got.how == told::fate::died || copies_.empty()) throw got.failure;
+    if (silent == copies_.size()) throw device_error(reason::unreachable, got.failure.what());
   }
 }
 
-// One after the other: a call that ends its device is not tried on the other copies, so that these live on.
 std::vector<std::byte> device_group::change_all(const wire::device_request& asked) {
-  std::optional<told> first;
+  told got = tell_all(asked);
+  if (got.how == told::fate::silent) {
+    unsettled_ = asked;
+    unsettled_bytes_.assign(asked.bytes.begin(), asked.bytes.end());
+    unsettled_->bytes = unsettled_bytes_;
+    throw got.failure;
+  }
+  mend();
+  if (got.how != told::fate::answered || got.outcome != device_outcome::ok) throw got.failure;
+  return std::move(got.bytes);
+}
+
+// One after the other: a call that ends its device is not tried on the other copies, so that these live on.
+device_group::told device_group::tell_all(const wire::device_request& asked) {
+  using fate = told::fate;
+  told reached{fate::gone, {}, {}, device_error(reason::lost, "all copies of the device are lost")};
+  for (copy& one : copies_) one.is_in_doubt = false;
   for (std::size_t i = 0; i < copies_.size();) {
     told got = tell(*copies_[i].link, asked, usual());
-    if (got.how == told::fate::answered) {
-      const bool is_equal = !first || (got.outcome == first->outcome && got.bytes == first->bytes);
-      if (!first) first = std::move(got);
+    if (got.how == fate::silent) {
+      copies_[i++].is_in_doubt = true;
+      if (reached.how == fate::gone) reached = std::move(got);
+    } else if (got.how == fate::answered) {
+      const bool is_first = reached.how != fate::answered;
+      const bool is_equal = is_first || (got.outcome == reached.outcome && got.bytes == reached.bytes);
+      if (is_first) reached = std::move(got);
       if (is_equal) {
         ++i;
       } else {
         drop(i);  // it is no copy any more
       }
-      continue;
+    } else {
+      drop(i);
+      if (reached.how == fate::gone) reached.failure = got.failure;
+      if (got.how == fate::died && reached.how != fate::answered) {
+        reached = std::move(got);
+        break;
+      }
     }
-    if (got.how == told::fate::silent && copies_.size() == 1) throw got.failure;
-    drop(i);
-    if (got.how == told::fate::died && !first) {
-      mend();
-      throw got.failure;
-    }
-    if (copies_.empty()) throw got.failure;
   }
-  if (!first) throw device_error(reason::lost, "all copies of the device are lost");
-  mend();
-  if (first->outcome != device_outcome::ok) throw first->failure;
-  return std::move(first->bytes);
+  return give_up_doubtful(asked, std::move(reached));
+}
+
+// Nobody knows what a silent copy holds. But one that has answered may have ended since, and the silent ones be only
+// out of our reach: it is asked once more, which is answered from memory, before they are given up for it.
+device_group::told device_group::give_up_doubtful(const wire::device_request& asked, told reached) {
+  using fate = told::fate;
+  const auto is_in_doubt = [](const copy& one) { return one.is_in_doubt; };
+  if (std::ranges::none_of(copies_, is_in_doubt)) return reached;
+  while (reached.how == fate::answered) {
+    const auto taken = std::ranges::find_if_not(copies_, is_in_doubt);
+    const told again = tell(*taken->link, asked, usual());
+    if (again.how == fate::answered) break;
+    if (again.how == fate::silent) return again;
+    drop(static_cast<std::size_t>(taken - copies_.begin()));
+    if (std::ranges::all_of(copies_, is_in_doubt)) {
+      return {fate::silent, {}, {}, device_error(reason::unreachable, again.failure.what())};
+    }
+  }
+  if (reached.how == fate::answered || reached.how == fate::died) {
+    for (std::size_t i = copies_.size(); i-- > 0;) {
+      if (copies_[i].is_in_doubt) drop(i);
+    }
+  }
+  return reached;
+}
+
+// Copies that have taken it already only repeat their reply. Its caller has been told that it may take effect, so what
+// comes of it does not matter.
+std::optional<device_error> device_group::settle() {
+  if (!unsettled_) return std::nullopt;
+  const told got = tell_all(*unsettled_);
+  if (got.how == told::fate::silent) return got.failure;
+  unsettled_.reset();
+  return std::nullopt;
 }
 
 bool device_group::is_used(std::size_t server, const device_link* link) const {
@@ -279,7 +331,7 @@ std::unique_ptr<device_link> device_group::construct_on(std::size_t server, cons
 }
 
 void device_group::mend() {
-  if (copies_.empty() || copies_.size() >= std::min(tier_.copies, tier_.servers.size())) return;
+  if (copies_.empty() || unsettled_ || copies_.size() >= std::min(tier_.copies, tier_.servers.size())) return;
   if (now() < mend_at_ns_) return;
   failures_.clear();
   const std::uint64_t began_ns = now();
@@ -289,7 +341,7 @@ void device_group::mend() {
       copies_.push_back({.link = std::move(link), .server = server});
   }
   // Servers that cannot be reached are tried in a fifth of the time at most.
-  mend_at_ns_ = now() + std::max(mending_pause_ns, 4 * (now() - began_ns));
+  mend_at_ns_ = now() + std::max(tier_.times.mending_pause_ns, 4 * (now() - began_ns));
 }
 
 // As long as the servers permit: a device that took longer than a call may would be ended, and it may be the last one.

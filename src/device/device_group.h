@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "base/result.h"
 #include "device/device_link.h"
+#include "device/device_times.h"
 #include "far/device.h"
 #include "wire/device.h"
 
@@ -26,6 +28,9 @@ struct device_tier {
   std::size_t copies = 1;
   std::uint64_t patience_ns = 10'000'000'000;  // for a server to answer, beside the time of a call
   bool has_servers = true;                     // that forget a client which is silent
+  bool has_keeper = true;                      // a thread that looks after them; otherwise the device's owner does
+  device_times times{};
+  void (*random)(std::span<std::byte>) = wire::fill_random;
 
   // Errors: no such far tier, or one without devices.
   [[nodiscard]] static result<device_tier> parse(std::string_view name);
@@ -46,12 +51,15 @@ class device_group {
   // Throws device_error.
   std::vector<std::byte> call(wire::device_request asked);
   [[nodiscard]] std::size_t copies() const;
+  // Shows the servers that we live, and replaces copies that are lost. Call it often if there is no keeper.
+  void look_after();
 
  private:
   struct copy {
     std::unique_ptr<device_link> link;
     std::size_t server = 0;
     std::uint64_t silent_since_ns = 0;  // as the keeper has found it; 0: it is not
+    bool is_in_doubt = false;           // whether it has taken the last change
   };
   // What a copy has made of a call.
   struct told {
@@ -70,11 +78,18 @@ class device_group {
   [[nodiscard]] told tell(device_link& link, const wire::device_request& asked, const device_link::patience& how) const;
   [[nodiscard]] std::vector<std::byte> ask_one(const wire::device_request& asked);
   [[nodiscard]] std::vector<std::byte> change_all(const wire::device_request& asked);
+  // What the first copy that answers has made of it, or that all are silent, or gone.
+  [[nodiscard]] told tell_all(const wire::device_request& asked);
+  // Gives up those that are silent, if another has taken the call, or has died of it.
+  [[nodiscard]] told give_up_doubtful(const wire::device_request& asked, told reached);
+  // Sends the change that is not settled again. Returns why it is still not settled, if it is not.
+  [[nodiscard]] std::optional<device_error> settle();
   // Of a call that the device's owner waits for, of one that constructs a new copy, and of those that fill it.
   [[nodiscard]] device_link::patience usual() const;
   [[nodiscard]] device_link::patience little() const;
-  [[nodiscard]] static device_link::patience for_copying();
+  [[nodiscard]] device_link::patience for_copying() const;
   [[nodiscard]] std::uint32_t deadline_ms() const;
+  [[nodiscard]] std::uint64_t now() const { return tier_.times.clock->now_ns(); }
   void drop(std::size_t which);
   // nullptr: it cannot be constructed there, and failures_ says why.
   [[nodiscard]] std::unique_ptr<device_link> construct_on(std::size_t server, const device_link::patience& how);
@@ -82,7 +97,6 @@ class device_group {
   // Makes new copies, where there are too few and the last try was not a moment ago.
   void mend();
   [[nodiscard]] bool copy_contents(device_link& from, device_link& into);
-  // The keeper: shows servers that we live, and notices copies that are lost while nobody calls them.
   void keep();
   void look_after_copies();
 
@@ -95,6 +109,10 @@ class device_group {
   mutable std::mutex lock_;
   std::vector<copy> copies_;
   std::uint64_t calls_ = 0;
+  // A change that no copy has answered, while there were copies. Any of them may have taken it, so they may differ, and
+  // it comes before everything else.
+  std::optional<wire::device_request> unsettled_;
+  std::vector<std::byte> unsettled_bytes_;
   std::uint64_t mend_at_ns_ = 0;
   std::uint64_t looked_at_ns_ = 0;      // after the copies
   std::vector<device_error> failures_;  // of the last constructions

@@ -17,20 +17,7 @@
 namespace far::device_parts {
 namespace {
 
-constexpr std::uint64_t ms = 1'000'000;
-constexpr std::uint64_t first_pause_ns = 5 * ms;
-constexpr std::uint64_t longest_pause_ns = 500 * ms;
-// Well below the silence that servers permit, and often enough to notice soon that a copy is lost.
-constexpr std::uint64_t ping_after_ns = 1'000 * ms;
-constexpr std::uint64_t ping_patience_ns = 1'000 * ms;
-
-std::uint64_t now() {
-  return platform::monotonic_clock().now_ns();
-}
-
-void sleep(std::uint64_t ns) {
-  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
-}
+constexpr std::uint64_t ms = device_times::ms;
 
 }  // namespace
 
@@ -43,20 +30,30 @@ result<std::unique_ptr<device_link>> server_link::create(const backend::tcp_endp
   if (!stream) return stream.error();
   std::unique_ptr<backend::byte_stream> used = std::move(stream).value();
   if (trust.tls) used = std::make_unique<backend::secure_stream>(std::move(used), *trust.tls, server.host);
-  return std::unique_ptr<device_link>(new server_link("tcp://" + server.text(), std::move(used), trust));
+  return assemble("tcp://" + server.text(), std::move(used), trust, {});
 }
 
-server_link::server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust)
-    : peer_(std::move(peer)), stream_(std::move(stream)), trust_(std::move(trust)), handshake_(trust_.shown) {
+std::unique_ptr<device_link> server_link::assemble(std::string peer, std::unique_ptr<backend::byte_stream> stream,
+                                                   const backend::tcp_trust& trust, const device_times& times) {
+  return std::unique_ptr<device_link>(new server_link(std::move(peer), std::move(stream), trust, times));
+}
+
+server_link::server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust,
+                         const device_times& times)
+    : peer_(std::move(peer)),
+      stream_(std::move(stream)),
+      trust_(std::move(trust)),
+      times_(times),
+      handshake_(trust_.shown) {
   std::array<std::byte, sizeof channel_> drawn;
-  wire::fill_random(drawn);
+  trust_.shown.random(drawn);
   std::memcpy(&channel_, drawn.data(), sizeof channel_);
   channel_ %= wire::first_child_channel;
 }
 
 server_link::~server_link() {
   wire::header said;
-  if (is_connected_) static_cast<void>(exchange(wire::opcode::close, {}, now() + ping_patience_ns, &said));
+  if (is_connected_) static_cast<void>(exchange(wire::opcode::close, {}, now() + times_.ping_patience_ns, &said));
   disconnect();
 }
 
@@ -67,7 +64,7 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
   static_cast<void>(wire::encode_call(wire::device_call_name, std::span(payload).first<wire::call_header_bytes>()));
   wire::encode(asked, std::span(payload).subspan<wire::call_header_bytes, wire::device_request_bytes>());
   std::ranges::copy(asked.bytes, payload.begin() + wire::call_header_bytes + wire::device_request_bytes);
-  std::uint64_t pause_ns = first_pause_ns;
+  std::uint64_t pause_ns = times_.first_pause_ns;
   std::uint64_t reached_at_ns = began_ns;
   for (;;) {
     wire::header said;
@@ -89,14 +86,14 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
     const bool is_away = now() - reached_at_ns + pause_ns >= how.reach_ns;
     if (!how.again || is_over || is_away) return link_answer::failed(kind::unreachable, why_);
     sleep(pause_ns);
-    pause_ns = std::min(2 * pause_ns, longest_pause_ns);
+    pause_ns = std::min(2 * pause_ns, times_.longest_pause_ns);
   }
 }
 
 // A connection that has broken is opened anew, too: otherwise the server would forget a client that only waits.
 server_link::health server_link::keep_alive() {
-  if (now() - heard_at_ns_ < ping_after_ns) return health::alive;
-  const std::uint64_t until_ns = now() + ping_patience_ns;
+  if (now() - heard_at_ns_ < times_.ping_after_ns) return health::alive;
+  const std::uint64_t until_ns = now() + times_.ping_patience_ns;
   wire::header said;
   outcome got = connect(until_ns);
   if (got == outcome::done) got = exchange(wire::opcode::ping, {}, until_ns, &said);
@@ -184,8 +181,15 @@ server_link::outcome server_link::exchange(wire::opcode op, std::span<const std:
   }
 }
 
+void server_link::sleep(std::uint64_t ns) const {
+  const std::uint64_t until_ns = now() + ns;
+  if (stream_->descriptor() >= 0) return std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+  while (now() < until_ns) stream_->wait(until_ns - now());
+}
+
 void server_link::pause(std::uint64_t until_ns) const {
   const std::uint64_t at_ns = now();
+  if (stream_->descriptor() < 0) return stream_->wait(until_ns > at_ns ? until_ns - at_ns : 0);
   const std::uint64_t left_ms = until_ns > at_ns ? (until_ns - at_ns + ms - 1) / ms : 0;
   pollfd ready{stream_->descriptor(), POLLIN, 0};
   static_cast<void>(poll(&ready, 1, static_cast<int>(std::min<std::uint64_t>(left_ms, 1000))));

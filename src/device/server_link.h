@@ -14,6 +14,7 @@
 #include "backend/tcp/tcp_uri.h"
 #include "base/result.h"
 #include "device/device_link.h"
+#include "device/device_times.h"
 #include "wire/client_handshake.h"
 
 namespace far::device_parts {
@@ -23,6 +24,11 @@ class server_link final : public device_link {
   // Connects at the first call. Errors: the server's name cannot be resolved.
   [[nodiscard]] static result<std::unique_ptr<device_link>> create(const backend::tcp_endpoint& server,
                                                                    const backend::tcp_trust& trust);
+  // Over this stream, which may be no socket.
+  [[nodiscard]] static std::unique_ptr<device_link> assemble(std::string peer,
+                                                             std::unique_ptr<backend::byte_stream> stream,
+                                                             const backend::tcp_trust& trust,
+                                                             const device_times& times);
   // Ends the session, if the server can be told without waiting.
   ~server_link() override;
   server_link(const server_link&) = delete;
@@ -36,7 +42,10 @@ class server_link final : public device_link {
  private:
   enum class outcome : std::uint8_t { done, broken, forgotten, refused };
 
-  server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust);
+  server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust,
+              const device_times& times);
+  [[nodiscard]] std::uint64_t now() const { return times_.clock->now_ns(); }
+  void sleep(std::uint64_t ns) const;
   [[nodiscard]] outcome connect(std::uint64_t until_ns);
   [[nodiscard]] outcome shake_hands(std::uint64_t until_ns);
   // A message there, and the one that answers it.
@@ -53,6 +62,7 @@ class server_link final : public device_link {
   const std::string peer_;
   const std::unique_ptr<backend::byte_stream> stream_;
   const backend::tcp_trust trust_;
+  const device_times times_;
   wire::client_handshake handshake_;
   wire::session_id session_{};
   std::uint16_t session_version_ = wire::oldest_version;

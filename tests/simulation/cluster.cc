@@ -7,13 +7,6 @@
 #include "trace.h"
 
 namespace far::simulation {
-namespace {
-
-// How often something is asked for in vain before the run is called stuck.
-constexpr std::uint64_t longest_wait_slices = 9'000'000;
-
-}  // namespace
-
 cluster::cluster(scheduler& threads, random_source& random, const cluster_options& chosen)
     : threads_(threads), random_(random), chosen_(chosen) {}
 
@@ -124,6 +117,7 @@ void cluster::note_trouble(std::uint64_t kind, const std::string& server) {
 void cluster::clear_weather() {
   calm_ = true;
   while (!weather_ended_) threads_.sleep(100 * chosen_.slice_ns);
+  end_users();
   if (chosen_.is_untroubled) check_untroubled();
 }
 

@@ -38,6 +38,8 @@ struct cluster_options {
 class cluster {
  public:
   static constexpr std::size_t most_servers = 4;
+  // How long something is waited for in vain before the run is called stuck.
+  static constexpr std::uint64_t longest_wait_slices = 9'000'000;
 
   cluster(scheduler& threads, random_source& random, const cluster_options& chosen);
   virtual ~cluster();
@@ -94,6 +96,8 @@ class cluster {
   virtual void after_trouble(std::size_t server) = 0;
   virtual void heal(std::size_t server) = 0;
   virtual void take_away(std::size_t server) = 0;
+  // Once all is well for good: whoever uses the servers beside the far tier comes to an end.
+  virtual void end_users() {}
   [[nodiscard]] virtual bool all_well() const = 0;
   // Whether the layer knows of all that went wrong before. As long as it does not, nobody is at work on second copies.
   [[nodiscard]] virtual bool all_known() const { return true; }

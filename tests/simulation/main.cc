@@ -22,6 +22,7 @@
 
 #include "base/log.h"
 #include "campaign.h"
+#include "server/event_log.h"
 #include "simulation.h"
 #include "tally.h"
 #include "trace.h"
@@ -165,7 +166,10 @@ int main(int count, char** words) {
   far::simulation::set_tracing(chosen.verbose);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   // Servers that lose everything are no news here, and pages that the plain world loses are lost on purpose.
-  if (!chosen.verbose) far::set_log_level(static_cast<far::log_level>(-1));
+  if (!chosen.verbose) {
+    far::set_log_level(static_cast<far::log_level>(-1));
+    far::server::set_log_level(far::server::log_level::none);
+  }
   far::simulation::tally& sum = far::simulation::make_shared_tally();
   const auto run = [&](const run_options& one) { return run_and_repeat(words[0], one, chosen.verbose); };
   std::uint64_t failures = 0;

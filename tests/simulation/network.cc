@@ -28,8 +28,9 @@ std::uint64_t pipe::next_ns() const {
 // The client's end of one connection after the other.
 class network::network_stream final : public backend::byte_stream {
  public:
-  network_stream(network& owner, std::size_t server) : owner_(owner), server_(server) {
-    owner_.streams_[server].push_back(this);
+  network_stream(network& owner, std::size_t server, bool is_of_device)
+      : owner_(owner), server_(server), is_of_device_(is_of_device) {
+    if (!is_of_device) owner_.streams_[server].push_back(this);
   }
   ~network_stream() override {
     close();
@@ -39,7 +40,7 @@ class network::network_stream final : public backend::byte_stream {
   int connect() override {
     const scheduler::uninterrupted body;
     if (link_ != nullptr) fail("a stream is connected twice");
-    link_ = owner_.connect(server_);
+    link_ = owner_.connect(server_, is_of_device_);
     return 0;
   }
 
@@ -101,6 +102,7 @@ class network::network_stream final : public backend::byte_stream {
  private:
   network& owner_;
   const std::size_t server_;
+  const bool is_of_device_;
   std::shared_ptr<link> link_;
 };
 
@@ -128,20 +130,26 @@ void network::random_bytes(std::span<std::byte> to) {
 }
 
 std::unique_ptr<backend::byte_stream> network::make_stream(std::size_t server) {
-  return std::make_unique<network_stream>(*this, server);
+  return std::make_unique<network_stream>(*this, server, false);
+}
+
+std::unique_ptr<backend::byte_stream> network::make_device_stream(std::size_t server) {
+  ++counts_.device_streams;
+  return std::make_unique<network_stream>(*this, server, true);
 }
 
 std::uint64_t network::delay_to(std::size_t server) {
   return random_.below(chosen_.maximum_delay_ns * roads_[server].delay_factor + 1);
 }
 
-std::shared_ptr<link> network::connect(std::size_t server) {
+std::shared_ptr<link> network::connect(std::size_t server, bool is_of_device) {
   auto created = std::make_shared<link>();
+  created->is_of_device = is_of_device;
   created->server = server;
   created->arrives_at_ns = time_.now_ns() + delay_to(server);
   created->answered_at_ns = created->arrives_at_ns + delay_to(server);
   created->is_refused = !roads_[server].is_up;
-  ++counts_.connections;
+  ++(is_of_device ? counts_.device_connections : counts_.connections);
   counts_.refused_connections += created->is_refused;
   links_.push_back(created);
   callbacks_[server]();
@@ -285,7 +293,7 @@ bool network::connected_for(std::size_t server, std::uint64_t duration_ns) const
 }
 
 void network::note_serving(link& over, bool is_serving) {
-  if (is_serving && !over.is_serving) connected_at_ns_[over.server] = time_.now_ns();
+  if (is_serving && !over.is_serving && !over.is_of_device) connected_at_ns_[over.server] = time_.now_ns();
   over.is_serving = is_serving;
 }
 

@@ -45,7 +45,9 @@ struct network_options {
 
 // Counts of what a run came across.
 struct network_counts {
-  std::uint64_t connections = 0;
+  std::uint64_t connections = 0;  // of the far tier
+  std::uint64_t device_streams = 0;
+  std::uint64_t device_connections = 0;
   std::uint64_t resets = 0;
   std::uint64_t damaged_segments = 0;
   std::uint64_t refused_connections = 0;
@@ -86,7 +88,8 @@ struct link {
   bool client_closed = false;
   bool server_closed = false;
   bool is_serving = false;  // its handshake has ended well
-  pipe up;                  // to the server
+  bool is_of_device = false;
+  pipe up;  // to the server
   pipe down;
 };
 
@@ -105,6 +108,8 @@ class network {
 
   // The client's end of connections to a server. Requires: destroyed before the network.
   [[nodiscard]] std::unique_ptr<backend::byte_stream> make_stream(std::size_t server);
+  // The same for a device, which comes and goes: whether it is connected tells nothing about the far tier.
+  [[nodiscard]] std::unique_ptr<backend::byte_stream> make_device_stream(std::size_t server);
 
   // The function to call when something is on its way to the server, and the one that runs the servers while no thread
   // runs.
@@ -121,7 +126,7 @@ class network {
   // When something arrives at the server next.
   [[nodiscard]] std::uint64_t next_arrival_ns(std::size_t server) const;
 
-  // Whether each of the server's streams has a connection whose handshake has ended well.
+  // Whether each of the server's streams but those of devices has a connection whose handshake has ended well.
   [[nodiscard]] bool all_connected(std::size_t server) const;
   // Whether that has been so for a time. Requests from before may still fail by their own deadlines, although their
   // connection is there again.
@@ -144,7 +149,7 @@ class network {
  private:
   class network_stream;
 
-  [[nodiscard]] std::shared_ptr<link> connect(std::size_t server);
+  [[nodiscard]] std::shared_ptr<link> connect(std::size_t server, bool is_of_device);
   void break_off(link& broken);
   void forget_closed();
   void put_segment(link& over, pipe& into, std::vector<std::byte> bytes);

@@ -7,10 +7,14 @@
 
 #include "backend/tcp/tcp_backend.h"
 #include "base/units.h"
+#include "device/server_link.h"
 #include "trace.h"
 
 namespace far::simulation {
 namespace {
+
+// What devices take never keeps anybody else from having memory.
+constexpr std::uint64_t blocks_for_devices = 1'000;
 
 // The bytes that may be on their way to one server at a time.
 constexpr std::uint64_t busy_bytes = 2 * mib;
@@ -73,9 +77,74 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   options.patience_ns = read_patience_ns_;
   make_tier(std::move(members), options);
   trouble_lasts_ = {.usual_slices = 1000, .longest_slices = 20'000};
+  make_device_users();
   network_.on_wait([this] {
     for (const auto& server : servers()) server->pump();
   });
+}
+
+// Patience for one exchange, in which a thread may be late, and no more: a device that waits for one server must not be
+// silent towards another for longer than that keeps its session.
+device_parts::device_tier network_cluster::device_tier(std::size_t copies) {
+  backend::tcp_trust trust;
+  trust.shown = login();
+  device_parts::device_tier tier;
+  tier.copies = copies;
+  tier.patience_ns = timeout_ns_;
+  tier.has_keeper = false;
+  tier.random = network::random_bytes;
+  tier.times = {.clock = &time_,
+                .first_pause_ns = 5 * chosen_.slice_ns,
+                .longest_pause_ns = timeout_ns_ / 8,
+                .ping_after_ns = timeout_ns_ / 2,
+                .ping_patience_ns = timeout_ns_,
+                .mending_pause_ns = timeout_ns_ / 4,
+                .mending_reach_ns = timeout_ns_,
+                .farewell_ns = timeout_ns_ / 4,
+                .longest_unlooked_ns = timeout_ns_,
+                .slack_ns = timeout_ns_ / 2,
+                .longest_call_ns = timeout_ns_ / 2};
+  for (std::size_t i = 0; i < server_count(); ++i) {
+    tier.servers.push_back([this, i, trust, times = tier.times] {
+      return result<std::unique_ptr<device_parts::device_link>>(device_parts::server_link::assemble(
+          "tcp://" + servers_[i]->name(), network_.make_device_stream(i), trust, times));
+    });
+  }
+  return tier;
+}
+
+void network_cluster::make_device_users() {
+  for (std::uint64_t left = random_.one_of<std::uint64_t>({0, 1, 1, 2}); left > 0; --left) {
+    const bool is_durable = random_.chance(700);
+    users_.push_back(std::make_unique<device_user>(
+        threads_, random_, time_,
+        device_user_options{.tier = device_tier(is_durable ? chosen_.copies : 1),
+                            .slice_ns = chosen_.slice_ns,
+                            .deadline_ms = std::max<std::uint64_t>(1, timeout_ns_ / 4'000'000),
+                            .is_calm = random_.chance(300),
+                            .is_durable = is_durable,
+                            .kills = [this] { return device_kills_; }}));
+  }
+}
+
+void network_cluster::end_users() {
+  for (const auto& user : users_) user->end();
+  const std::uint64_t since = threads_.slices();
+  for (const auto& user : users_) {
+    while (!user->has_ended()) {
+      if (threads_.slices() - since > longest_wait_slices) fail("a device never comes to its end");
+      threads_.sleep(100 * chosen_.slice_ns);
+    }
+  }
+}
+
+wire::credentials network_cluster::login() const {
+  wire::credentials shown;
+  shown.random = network::random_bytes;
+  if (tokens_.empty()) return shown;
+  shown.tenant = tokens_.substr(0, tokens_.find(' '));
+  shown.token = tokens_.substr(tokens_.find(' ') + 1);
+  return shown;
 }
 
 network_cluster::~network_cluster() {
@@ -100,17 +169,19 @@ void network_cluster::make_servers(std::uint64_t capacity_slots) {
     least_kept_ns_ = std::min(least_kept_ns_, std::max(grace_ns, lease_ns));
     servers_[i] = std::make_unique<network_server>(
         threads_, random_, time_, network_,
-        network_server_options{.name = "server " + std::to_string(i),
-                               .number = i,
-                               .memory_blocks = capacity_slots / wire::block_slots + random_.between(0, 8),
-                               .grace_ns = grace_ns,
-                               .lease_ns = lease_ns,
-                               .patience_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
-                               .silence_ns = silence_ns,
-                               .loops = random_.between(1, 3),
-                               .stuck_per_mille = random_.one_of<std::uint64_t>({0, 50, 300}),
-                               .slice_ns = chosen_.slice_ns,
-                               .tokens = tokens_});
+        network_server_options{
+            .name = "server " + std::to_string(i),
+            .number = i,
+            .memory_blocks = capacity_slots / wire::block_slots + random_.between(0, 8) + blocks_for_devices,
+            .grace_ns = grace_ns,
+            .lease_ns = lease_ns,
+            .patience_ns = random_.one_of<std::uint64_t>({4, 1000}) * timeout_ns_ + freezing_ns_,
+            .silence_ns = silence_ns,
+            .loops = random_.between(1, 3),
+            .stuck_per_mille = random_.one_of<std::uint64_t>({0, 50, 300}),
+            .slice_ns = chosen_.slice_ns,
+            .tokens = tokens_,
+            .devices = {.longest_call_ns = timeout_ns_ / 8, .deadline_ns = timeout_ns_ / 2}});
   }
 }
 
@@ -121,11 +192,7 @@ std::unique_ptr<backend::backend> network_cluster::make_client(std::size_t serve
   wanted.timeout_ns = timeout_ns_;
   wanted.capacity_bytes = capacity_slots * page_bytes;
   backend::tcp_trust trust;
-  trust.shown.random = network::random_bytes;
-  if (!tokens_.empty()) {
-    trust.shown.tenant = tokens_.substr(0, tokens_.find(' '));
-    trust.shown.token = tokens_.substr(tokens_.find(' ') + 1);
-  }
+  trust.shown = login();
   std::vector<std::unique_ptr<backend::byte_stream>> streams;
   for (std::uint64_t i = 0; i < wanted.connections; ++i) streams.push_back(network_.make_stream(server));
   return backend::tcp_backend::assemble("tcp://" + servers_[server]->name(), wanted, trust, std::move(streams), time_);
@@ -134,6 +201,7 @@ std::unique_ptr<backend::backend> network_cluster::make_client(std::size_t serve
 void network_cluster::start() {
   cluster::start();
   for (const auto& server : servers()) server->start_threads();
+  for (const auto& user : users_) threads_.spawn_timely("device", [one = user.get()] { one->run(); });
 }
 
 void network_cluster::stop() {
@@ -146,7 +214,7 @@ void network_cluster::stop() {
 
 void network_cluster::make_trouble(std::size_t server) {
   network_server& victim = *servers_[server];
-  const std::uint64_t drawn = random_.below(13);
+  const std::uint64_t drawn = random_.below(14);
   note_trouble(drawn, victim.name());
   // What is written after an absence may be on one server only, which must not be the one that is about to end.
   const bool may_be_away =
@@ -166,6 +234,7 @@ void network_cluster::make_trouble(std::size_t server) {
     case 6: return network_.forget_all(server);
     case 7: return victim.set_paused(random_.chance(700));
     case 8: return victim.drain();
+    case 13: device_kills_ += victim.kill_devices(); return;
     default: break;
   }
   note_crash();
@@ -316,7 +385,7 @@ bool network_cluster::all_well() const {
     if (!is_clear || !servers_[i]->is_up()) return false;
     if (!is_late(i) && !network_.connected_for(i, timeout_ns_ + freezing_ns_)) return false;
   }
-  return true;
+  return std::ranges::all_of(users_, [this](const auto& user) { return user->is_whole_since(all_over_at_ns_); });
 }
 
 void network_cluster::describe_servers() const {
@@ -324,14 +393,22 @@ void network_cluster::describe_servers() const {
     std::fprintf(stderr, "%s: up %d, cut %d, connected %d\n", servers_[i]->name().c_str(), servers_[i]->is_up(),
                  network_.road_to(i).is_cut, network_.all_connected(i));
   }
+  for (const auto& user : users_) std::fprintf(stderr, "a device: whole %d\n", user->is_whole_since(all_over_at_ns_));
 }
 
 // Each stream connects once then. A client that gives up on a server that is well makes two of them fail at a time.
 void network_cluster::check_untroubled() const {
   const std::uint64_t connections = network_.counted().connections;
-  if (connections <= streams_) return;
-  fail("%llu connections were made for %llu streams, and every server was well",
-       static_cast<unsigned long long>(connections), static_cast<unsigned long long>(streams_));
+  if (connections > streams_) {
+    fail("%llu connections were made for %llu streams, and every server was well",
+         static_cast<unsigned long long>(connections), static_cast<unsigned long long>(streams_));
+  }
+  const network_counts& seen = network_.counted();
+  if (seen.device_connections > seen.device_streams) {
+    fail("%llu connections were made for %llu streams of devices, and every server was well",
+         static_cast<unsigned long long>(seen.device_connections),
+         static_cast<unsigned long long>(seen.device_streams));
+  }
 }
 
 std::vector<cluster::count> network_cluster::counted() const {
@@ -359,6 +436,16 @@ std::vector<cluster::count> network_cluster::counted() const {
                          {"fenced", fenced},
                          {"expired sessions", expired, true},
                          {"bytes sent", seen.bytes}});
+  device_counts sum;
+  for (const auto& user : users_) sum += user->counted();
+  all.insert(all.end(), {{"device calls", sum.calls},
+                         {"devices", sum.constructions},
+                         {"doubtful calls", sum.doubtful},
+                         {"that happened", sum.happened, true},
+                         {"crashed calls", sum.crashed},
+                         {"calls that hung", sum.timed_out},
+                         {"killed devices", device_kills_},
+                         {"lost devices", sum.lost}});
   return all;
 }
 

@@ -5,10 +5,13 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "cluster.h"
+#include "device_user.h"
 #include "network.h"
 #include "network_server.h"
+#include "wire/client_handshake.h"
 
 namespace far::simulation {
 
@@ -41,6 +44,10 @@ class network_cluster final : public cluster {
   void partition();
   void stop_client();
   void damage(network_server& victim);
+  void make_device_users();
+  [[nodiscard]] device_parts::device_tier device_tier(std::size_t copies);
+  void end_users() override;
+  [[nodiscard]] wire::credentials login() const;
   [[nodiscard]] std::uint64_t draw_absence();
   void make_servers(std::uint64_t capacity_slots);
   [[nodiscard]] std::unique_ptr<backend::backend> make_client(std::size_t server, std::uint64_t capacity_slots);
@@ -67,8 +74,10 @@ class network_cluster final : public cluster {
   std::uint64_t least_silence_ns_ = ~std::uint64_t{0};
   std::uint64_t longest_kept_ns_ = 0;                // since it was last heard of
   std::uint64_t least_kept_ns_ = ~std::uint64_t{0};  // for which a server keeps what a client that is away has there
+  std::uint64_t device_kills_ = 0;
   network network_;
   std::array<std::unique_ptr<network_server>, most_servers> servers_;
+  std::vector<std::unique_ptr<device_user>> users_;  // of devices
 };
 
 }  // namespace far::simulation

@@ -61,13 +61,15 @@ network_server::network_server(scheduler& threads, random_source& random, const 
       time_(time),
       network_(joined),
       chosen_(std::move(chosen)),
+      devices_(random, chosen_.devices),
       loops_(chosen_.loops) {
   if (!chosen_.tokens.empty()) book_ = std::move(server::token_book::parse(chosen_.tokens, "simulated")).value();
   settings_ = {.lent = nullptr,
                .tokens = &book_,
                .patience_ns = chosen_.patience_ns,
                .silence_ns = chosen_.silence_ns,
-               .random = network::random_bytes};
+               .random = network::random_bytes,
+               .devices = devices_.host()};
   start();
 }
 
@@ -244,6 +246,7 @@ bool network_server::close_if_over(peer& client) {
 void network_server::keep_house() {
   const std::uint64_t expired_before = lent_->report().sessions_expired;
   lent_->expire(time_.now_ns());
+  settings_.devices->look_after(time_.now_ns());
   std::uint64_t left = lent_->reclaim();
   const std::uint64_t expired = lent_->report().sessions_expired - expired_before;
   sessions_expired_ += expired;

@@ -18,6 +18,7 @@
 #include "scheduler.h"
 #include "server/connection.h"
 #include "server/store.h"
+#include "simulated_devices.h"
 
 namespace far::simulation {
 
@@ -33,6 +34,7 @@ struct network_server_options {
   std::uint64_t stuck_per_mille = 0;  // of a loop's turns, in which it does nothing
   std::uint64_t slice_ns = 0;
   std::string tokens;  // as in a token file; empty: none
+  device_speed devices;
 };
 
 class network_server {
@@ -58,6 +60,7 @@ class network_server {
   // that hold what damage() left.
   void damage(std::uint64_t per_mille);
   void undo_damage();
+  std::uint64_t kill_devices() { return devices_.kill_some(); }
   [[nodiscard]] bool drains() const { return lent_ != nullptr && lent_->draining(); }
   [[nodiscard]] bool is_up() const { return lent_ != nullptr && !paused_ && !lent_->draining(); }
 
@@ -102,6 +105,7 @@ class network_server {
   network& network_;
   const network_server_options chosen_;
   server::token_book book_;
+  simulated_devices devices_;
   server::protocol_settings settings_;
   server::loop_counters counters_;
   std::vector<block_shelf*> shelves_;  // of the sessions, the oldest first

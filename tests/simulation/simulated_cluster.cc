@@ -12,7 +12,6 @@ namespace {
 // How long a server waits until it holds nothing more.
 constexpr std::uint64_t drain_step_slices = 20;
 constexpr std::uint64_t longest_drain_slices = 20'000;
-constexpr std::uint64_t longest_wait_slices = 9'000'000;
 
 }  // namespace
 

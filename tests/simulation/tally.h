@@ -32,7 +32,7 @@ class tally {
   void print_summary(const run_options& first, std::uint64_t failures) const;
 
  private:
-  static constexpr std::size_t most_lines = 48;
+  static constexpr std::size_t most_lines = 64;
 
   std::atomic<std::uint64_t> seeds_;
   std::atomic<std::uint64_t> operations_;

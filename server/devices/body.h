@@ -1,0 +1,32 @@
+// A device as the server sees it: calls go in, and their replies come out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace far::server {
+
+// A process (process.h), or in a simulation an object of its own. Ends the device with itself. Not thread-safe.
+class device_body {
+ public:
+  device_body() = default;
+  virtual ~device_body() = default;
+  device_body(const device_body&) = delete;
+  device_body& operator=(const device_body&) = delete;
+
+  // Begins a call. `encoded`: as the client has sent it. Requires: no call is under way.
+  virtual void begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns) = 0;
+
+  enum class state : std::uint8_t { waiting, replied, timed_out, crashed };
+  // Goes on as far as that is possible now. Never waits.
+  [[nodiscard]] virtual state advance(std::uint64_t now_ns) = 0;
+  // The whole encoded reply. Requires: replied. Valid until the next begin().
+  [[nodiscard]] virtual std::span<const std::byte> reply() const = 0;
+
+  // It has ended by itself. Its process, if it has one, is there until we are destroyed, so that nobody else gets its
+  // number.
+  [[nodiscard]] virtual bool has_ended() const = 0;
+};
+
+}  // namespace far::server

@@ -1,0 +1,224 @@
+// The copies of a device where servers are silent at the wrong moment, and whose number comes back.
+#include "device/device_group.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "wire/bytes.h"
+
+namespace far::device_parts {
+namespace {
+
+using reason = device_error::reason;
+using wire::device_op;
+using wire::device_outcome;
+
+// A server with one device, a sum. It remembers the last change, as shelf.h does.
+struct fake_server {
+  bool is_silent = false;      // nothing arrives
+  bool loses_replies = false;  // what arrives takes effect
+  bool dies_of_changes = false;
+  std::uint64_t silent_after = ~std::uint64_t{0};  // so many more calls
+  bool has_device = false;
+  std::uint64_t sum = 0;
+  std::uint64_t changed_by = 0;
+  unsigned changes = 0;
+};
+
+struct fake_clock final : platform::clock {
+  mutable std::uint64_t at_ns = 1'000'000'000;
+  [[nodiscard]] std::uint64_t now_ns() const override { return at_ns; }
+};
+
+class fake_link final : public device_link {
+ public:
+  fake_link(fake_server& to, fake_clock& time) : to_(to), time_(time) {}
+
+  [[nodiscard]] link_answer ask(const wire::device_request& asked, const patience& how) override {
+    if (to_.silent_after == 0) to_.is_silent = true;
+    --to_.silent_after;
+    const auto silent = [&] {
+      time_.at_ns += how.reach_ns;
+      return link_answer::failed(link_answer::kind::unreachable, "silent");
+    };
+    if (to_.is_silent) return silent();
+    const wire::device_reply said = answer(asked);
+    if (to_.loses_replies) return silent();
+    std::vector<std::byte> bytes(wire::device_reply_bytes);
+    wire::encode(said, std::span(bytes).first<wire::device_reply_bytes>());
+    bytes.insert(bytes.end(), said.bytes.begin(), said.bytes.end());
+    return {link_answer::kind::answered, bytes, ""};
+  }
+  [[nodiscard]] health keep_alive() override {
+    if (to_.is_silent) return health::silent;
+    return to_.has_device ? health::alive : health::forgotten;
+  }
+  [[nodiscard]] const std::string& peer() const override { return peer_; }
+
+ private:
+  wire::device_reply answer(const wire::device_request& asked) {
+    if (asked.op == device_op::construct) to_ = {.has_device = true, .changed_by = asked.call};
+    if (!to_.has_device) return {device_outcome::lost, {}};
+    if (to_.dies_of_changes && asked.op == device_op::compute) {
+      to_.has_device = false;
+      return {device_outcome::crashed, {}};
+    }
+    if (asked.op == device_op::compute && asked.call > to_.changed_by) {
+      to_.sum += wire::load<std::uint64_t>(asked.bytes.data());
+      to_.changed_by = asked.call;
+      ++to_.changes;
+    }
+    if (asked.op == device_op::load) to_.sum = wire::load<std::uint64_t>(asked.bytes.data());
+    if (asked.op == device_op::destruct) to_.has_device = false;
+    wire::store(std::uint64_t{sizeof to_.sum}, said_.data());
+    wire::store(to_.sum, said_.data() + sizeof to_.sum);
+    return {device_outcome::ok, asked.op == device_op::save ? std::span(said_) : std::span(said_).subspan(8)};
+  }
+
+  fake_server& to_;
+  fake_clock& time_;
+  const std::string peer_ = "a server";
+  std::array<std::byte, 16> said_{};
+};
+
+class Group : public ::testing::Test {
+ protected:
+  [[nodiscard]] device_tier tier() {
+    device_tier wanted;
+    wanted.copies = 2;
+    wanted.has_keeper = false;
+    wanted.times.clock = &time;
+    wanted.random = [](std::span<std::byte> into) { std::ranges::fill(into, std::byte{0}); };
+    for (fake_server& server : servers) {
+      wanted.servers.push_back(
+          [this, &server] { return result<std::unique_ptr<device_link>>(std::make_unique<fake_link>(server, time)); });
+    }
+    return wanted;
+  }
+  std::uint64_t add(device_group& to, std::uint64_t amount) {
+    std::array<std::byte, 8> bytes;
+    wire::store(amount, bytes.data());
+    return wire::load<std::uint64_t>(to.call({.op = device_op::compute, .bytes = bytes}).data());
+  }
+  reason failure_of_adding(device_group& to, std::uint64_t amount) {
+    try {
+      static_cast<void>(add(to, amount));
+    } catch (const device_error& failure) {
+      return failure.why();
+    }
+    ADD_FAILURE() << "it succeeds";
+    return reason::refused;
+  }
+  std::uint64_t sum_of(device_group& whose) {
+    return wire::load<std::uint64_t>(whose.call({.op = device_op::ask}).data());
+  }
+
+  fake_clock time;
+  std::array<fake_server, 2> servers;
+};
+
+// The client is cut off, and of the servers one has taken the change before, and loses everything before the client is
+// back. The other has all the same what was answered before, and takes the change once.
+TEST_F(Group, KeepsAllCopiesWhileAllAreSilent) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 1), 1u);
+  servers[0].loses_replies = true;
+  servers[1].is_silent = true;
+  EXPECT_EQ(failure_of_adding(device, 2), reason::unreachable);
+  EXPECT_EQ(servers[0].sum, 3u);
+  EXPECT_EQ(device.copies(), 2u);
+  device.look_after();
+  EXPECT_EQ(device.copies(), 2u);
+  servers[0] = {};
+  servers[1].is_silent = false;
+  EXPECT_EQ(sum_of(device), 3u);
+  EXPECT_EQ(servers[1].changes, 2u);
+}
+
+// Nobody is told that a change has not happened which the other copy, or a later call, shows to have happened.
+TEST_F(Group, SettlesAChangeInDoubtBeforeAnythingElse) {
+  for (const bool is_question : {true, false}) {
+    device_group device(tier(), "sum", {});
+    EXPECT_EQ(add(device, 1), 1u);
+    servers[0].is_silent = true;
+    servers[1].loses_replies = true;
+    EXPECT_EQ(failure_of_adding(device, 2), reason::unreachable);
+    servers[0].is_silent = false;
+    servers[1].loses_replies = false;
+    EXPECT_EQ(is_question ? sum_of(device) : add(device, 0), 3u);
+    EXPECT_EQ(servers[0].sum, 3u);
+    EXPECT_EQ(servers[1].sum, 3u);
+    EXPECT_EQ(device.copies(), 2u);
+  }
+}
+
+// The first copy has answered, and is lost while the other one's server is waited for.
+TEST_F(Group, DoesNotGiveUpASilentCopyForOneThatIsGone) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 1), 1u);
+  servers[1].is_silent = true;
+  servers[0].silent_after = 1;
+  EXPECT_EQ(failure_of_adding(device, 2), reason::unreachable);
+  EXPECT_EQ(servers[0].sum, 3u);
+  EXPECT_EQ(device.copies(), 2u);
+  servers[0] = {};
+  servers[1].is_silent = false;
+  EXPECT_EQ(sum_of(device), 3u);
+}
+
+TEST_F(Group, GivesUpASilentCopyForOneThatAnswers) {
+  device_group device(tier(), "sum", {});
+  servers[0].is_silent = true;
+  EXPECT_EQ(add(device, 5), 5u);
+  EXPECT_EQ(device.copies(), 1u);
+  EXPECT_EQ(sum_of(device), 5u);
+  servers[0].is_silent = false;
+  time.at_ns += 100'000'000'000;
+  EXPECT_EQ(sum_of(device), 5u);
+  EXPECT_EQ(device.copies(), 2u) << "it is made again";
+  EXPECT_EQ(servers[0].sum, 5u);
+}
+
+TEST_F(Group, LooksAtAllCopiesBeforeItGivesOneUp) {
+  device_group device(tier(), "sum", {});
+  servers[0].is_silent = true;
+  servers[1].is_silent = true;
+  for (int i = 0; i < 2; ++i) {
+    device.look_after();
+    time.at_ns += 100'000'000'000;
+  }
+  EXPECT_EQ(device.copies(), 2u);
+  servers[1].is_silent = false;
+  device.look_after();
+  EXPECT_EQ(device.copies(), 1u);
+  EXPECT_EQ(sum_of(device), 0u);
+}
+
+// A question in between costs no copy, either.
+TEST_F(Group, AsksTheNextCopyWhereOneIsSilent) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  servers[0].is_silent = true;
+  servers[1].is_silent = true;
+  EXPECT_THROW(sum_of(device), device_error);
+  EXPECT_EQ(device.copies(), 2u);
+  servers[1].is_silent = false;
+  EXPECT_EQ(sum_of(device), 5u);
+}
+
+TEST_F(Group, LosesTheCopyThatDiesOfACall) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  servers[0].dies_of_changes = true;
+  EXPECT_EQ(failure_of_adding(device, 2), reason::crashed);
+  EXPECT_EQ(servers[1].sum, 5u);
+  EXPECT_EQ(add(device, 1), 6u);
+}
+
+}  // namespace
+}  // namespace far::device_parts
