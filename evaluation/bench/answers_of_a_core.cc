@@ -89,6 +89,24 @@ void measure_type(const std::string& name, std::span<const std::byte> numbers, r
   measure(name + with_proof, answer_all, figures);
 }
 
+// Of which there are none, so that all bytes are looked at.
+void measure_search(std::span<const std::byte> bytes, report& figures) {
+  reduction how{detail::number_type::int8, 0, 0, reduction_kind::matches, 8};
+  std::memcpy(&how.lowest, "timeout=", sizeof how.lowest);
+  const page_hasher hash(std::uint64_t{7});
+  std::vector<std::byte> found(answer_bytes(how));
+  const auto search = [&] {
+    std::uint64_t mixed = 0;
+    for (std::size_t at = 0; at < bytes.size(); at += page_bytes) {
+      if (at + page_bytes < bytes.size()) prefetch_page(&bytes[at + page_bytes]);
+      answer({how, &hash}, &bytes[at], bytes.subspan(at, page_bytes), found.data());
+      mixed ^= static_cast<std::uint64_t>(found.back());
+    }
+    return mixed;
+  };
+  measure(std::string("a text of 8 letters") + with_proof, search, figures);
+}
+
 }  // namespace
 
 void measure_answers_of_a_core(report& figures) {
@@ -100,6 +118,7 @@ void measure_answers_of_a_core(report& figures) {
   measure_type<std::int32_t>("int32", numbers, figures);
   measure_type<std::int16_t>("int16", numbers, figures);
   measure_type<std::uint8_t>("uint8", numbers, figures);
+  measure_search(numbers, figures);
 }
 
 void aim_answers_of_a_core(report& figures) {

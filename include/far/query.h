@@ -46,6 +46,7 @@ class numbers_here {
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] const tag& home() const { return all_.home(); }
   void read(std::size_t first, std::span<value_type> into) const { all_.read(first, into); }
+  void gather(std::span<const std::size_t> indices, std::span<value_type> into) const { all_.gather(indices, into); }
   [[nodiscard]] summary<value_type> summarize(const interval<value_type>& within = {}) const {
     return all_.summarize(within, work::here);
   }

@@ -112,10 +112,35 @@ void find_distinct(const reduction& how, std::span<const T> numbers, std::byte* 
   store_list(count, listed.data(), to);
 }
 
+// Every place where the text begins, and the ends of the bytes, in which a text may begin or end that crosses them.
+void find_matches(const reduction& how, std::span<const std::byte> bytes, std::byte* to) {
+  std::array<std::byte, detail::most_text_bytes> text;
+  std::memcpy(text.data(), &how.lowest, sizeof how.lowest);
+  std::memcpy(text.data() + sizeof how.lowest, &how.highest, sizeof how.highest);
+  constexpr std::size_t most = detail::listed_bytes / sizeof(std::uint16_t);
+  std::array<std::uint16_t, most> listed{};
+  std::uint64_t count = 0;
+  const std::byte* const end = bytes.data() + bytes.size();
+  for (const std::byte* at = bytes.data();; ++at) {
+    at = static_cast<const std::byte*>(memmem(at, static_cast<std::size_t>(end - at), text.data(), how.shift));
+    if (at == nullptr) break;
+    if (count < most) listed[count] = static_cast<std::uint16_t>(at - bytes.data());
+    ++count;
+  }
+  store_list(count, listed.data(), to);
+  std::byte* const ends = to + sizeof count + detail::listed_bytes;
+  const std::size_t shown = std::min(bytes.size(), detail::most_text_bytes);
+  std::memcpy(ends, bytes.data(), shown);
+  std::memcpy(ends + detail::most_text_bytes, end - shown, shown);
+}
+
 }  // namespace
 
 bool is_valid(const reduction& how) {
   if (how.type > detail::last_number_type || how.kind > detail::last_reduction_kind) return false;
+  if (how.kind == reduction_kind::matches) {
+    return number_bytes(how.type) == 1 && how.shift >= 1 && how.shift <= detail::most_text_bytes;
+  }
   if (how.kind != reduction_kind::counts) return how.shift == 0;
   if (how.shift >= 64) return false;
   const bool is_interval = with_number_type(how.type, [&](auto number) {
@@ -131,6 +156,7 @@ std::size_t found_bytes(const reduction& how) {
     case reduction_kind::summary: return sizeof(reduced_numbers);
     case reduction_kind::marks: return page_bytes / number_bytes(how.type) / 8;
     case reduction_kind::counts: return (buckets_of(how) * sizeof(std::uint16_t) + 7) / 8 * 8;
+    case reduction_kind::matches: return sizeof(std::uint64_t) + detail::listed_bytes + 2 * detail::most_text_bytes;
     case reduction_kind::values:
     case reduction_kind::distinct: break;
   }
@@ -144,10 +170,12 @@ void find(const reduction& how, std::span<const std::byte> numbers, std::byte* t
     return;
   }
   std::memset(to, 0, found_bytes(how));
+  if (how.kind == reduction_kind::matches) return find_matches(how, numbers, to);
   with_number_type(how.type, [&](auto number) {
     const std::span<const decltype(number)> all = numbers_of<decltype(number)>(numbers);
     switch (how.kind) {
-      case reduction_kind::summary: break;
+      case reduction_kind::summary:
+      case reduction_kind::matches: break;
       case reduction_kind::marks: return find_marks(how, all, to);
       case reduction_kind::counts: return find_counts(how, all, to);
       case reduction_kind::values: return find_values(how, all, to);

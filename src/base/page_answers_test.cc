@@ -7,6 +7,8 @@
 #include <map>
 #include <random>
 #include <set>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/page_reduction.h"
@@ -158,6 +160,43 @@ TYPED_TEST(page_answers, list_what_there_is_room_for) {
   }
 }
 
+// Of two letters, so that texts recur and overlap themselves.
+TEST(page_answer, says_where_a_text_occurs) {
+  std::mt19937_64 random(13);
+  for (unsigned round = 0; round < 400; ++round) {
+    std::string bytes(1 + random() % (round % 2 == 0 ? 40 : page_bytes), 'a');
+    for (char& one : bytes) one = random() % (round % 7 + 1) == 0 ? 'b' : 'a';
+    std::string text(1 + random() % detail::most_text_bytes, 'a');
+    for (char& one : text) one = random() % 5 == 0 ? 'b' : 'a';
+    reduction how{number_type::int8, 0, 0, reduction_kind::matches, static_cast<std::uint8_t>(text.size())};
+    std::string padded = text;
+    padded.resize(detail::most_text_bytes, static_cast<char>(random()));  // what lies behind the text means nothing
+    std::memcpy(&how.lowest, padded.data(), 8);
+    std::memcpy(&how.highest, padded.data() + 8, 8);
+    ASSERT_TRUE(is_valid(how));
+    std::vector<std::uint16_t> expected;
+    for (std::size_t at = 0; at + text.size() <= bytes.size(); ++at) {
+      if (bytes.compare(at, text.size(), text) == 0) expected.push_back(static_cast<std::uint16_t>(at));
+    }
+    ASSERT_EQ(found_bytes(how), 152u);
+    std::array<std::byte, 160> to;
+    to.fill(untouched);
+    find(how, std::as_bytes(std::span(bytes)), to.data());
+    EXPECT_EQ(to[152], untouched);
+    std::uint64_t count = 0;
+    std::memcpy(&count, to.data(), sizeof count);
+    EXPECT_EQ(count, expected.size());
+    if (expected.size() > 56) expected.clear();
+    expected.resize(56);
+    EXPECT_EQ(std::memcmp(to.data() + 8, expected.data(), 112), 0);
+    const std::size_t shown = std::min<std::size_t>(bytes.size(), 16);
+    std::string ends(32, '\0');
+    ends.replace(0, shown, bytes, 0, shown);
+    ends.replace(16, shown, bytes, bytes.size() - shown, shown);
+    EXPECT_EQ(std::memcmp(to.data() + 120, ends.data(), ends.size()), 0);
+  }
+}
+
 TEST(page_answer, to_a_question_without_sense_is_refused) {
   const auto of = [](reduction_kind kind, auto lowest, decltype(lowest) highest, unsigned shift = 0) {
     return reduction{number_type_of<decltype(lowest)>(), bits_of(lowest), bits_of(highest), kind,
@@ -175,7 +214,12 @@ TEST(page_answer, to_a_question_without_sense_is_refused) {
   EXPECT_FALSE(is_valid(of(counts, std::uint64_t{0}, ~std::uint64_t{0}))) << "buckets that overflow";
   EXPECT_FALSE(is_valid(of(reduction_kind::marks, 0, 4, 1)));
   EXPECT_TRUE(is_valid(of(reduction_kind::marks, nan, nan)));
-  EXPECT_FALSE(is_valid(of(static_cast<reduction_kind>(5), 0, 4)));
+  EXPECT_FALSE(is_valid(of(static_cast<reduction_kind>(6), 0, 4)));
+  const std::uint8_t letter = 'a';
+  EXPECT_TRUE(is_valid(of(reduction_kind::matches, letter, letter, 16)));
+  EXPECT_FALSE(is_valid(of(reduction_kind::matches, letter, letter, 0)));
+  EXPECT_FALSE(is_valid(of(reduction_kind::matches, letter, letter, 17)));
+  EXPECT_FALSE(is_valid(of(reduction_kind::matches, std::uint16_t{'a'}, std::uint16_t{'a'}, 1))) << "not of bytes";
   reduction strange = of(counts, 0, 4);
   strange.type = static_cast<number_type>(10);
   EXPECT_FALSE(is_valid(strange));
@@ -195,9 +239,10 @@ TEST(page_answer, to_any_question_keeps_within_its_bounds) {
     const std::uint64_t lowest = random() >> random() % 64;
     const reduction how{static_cast<number_type>(random() % 11), lowest,
                         random() % 2 == 0 ? random() >> random() % 64 : lowest + random() % 300,
-                        static_cast<reduction_kind>(random() % 6), static_cast<std::uint8_t>(random() % 66)};
-    const reduction asked =
-        how.kind == reduction_kind::counts ? how : reduction{how.type, how.lowest, how.highest, how.kind};
+                        static_cast<reduction_kind>(random() % 7), static_cast<std::uint8_t>(random() % 66)};
+    const reduction asked = how.kind == reduction_kind::counts || how.kind == reduction_kind::matches
+                                ? how
+                                : reduction{how.type, how.lowest, how.highest, how.kind};
     if (!is_valid(asked)) continue;
     ++valid;
     ASSERT_LE(answer_bytes(asked), most_answer_bytes);

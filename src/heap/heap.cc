@@ -278,6 +278,26 @@ void object_heap::copy_part(std::uint64_t value, std::size_t offset, std::size_t
   std::memcpy(to, reinterpret_cast<const std::byte*>(at), bytes);
 }
 
+// A page that is not here is not ready for anybody, and stays so: nobody uses the part. It may come in meanwhile,
+// because a neighbour is read ahead, and is forgotten all the same.
+void object_heap::forget_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool here_too) {
+  const auto end = word::address(value) + offset + bytes;
+  for (std::uintptr_t at = end - bytes; at < end;) {
+    std::uintptr_t next = at;
+    while (next % page_bytes == 0 && end - next >= page_bytes && !memory.is_resident(next)) next += page_bytes;
+    if (next > at) {
+      memory.discard(at, next - at);
+    } else {
+      next = std::min(end, at - at % page_bytes + page_bytes);
+      if (here_too) {
+        bring_in_huge(at - at % page_bytes, at + 1, true, true);
+        std::memset(reinterpret_cast<std::byte*>(at), 0, next - at);
+      }
+    }
+    at = next;
+  }
+}
+
 // The object path (AIFM, section 4.3; Atlas, section 4.2). The flag `fetching` keeps everyone from the object, so its
 // bytes in the far tier are its newest for as long as the page is remote. Returns whether the caller is to fetch it.
 bool object_heap::begin_fetch(owner_word& owner, std::uint64_t value) {

@@ -106,10 +106,11 @@ class object_heap {
   // The size that the object was allocated with. Requires: it is held, or huge.
   [[nodiscard]] std::size_t bytes_of(std::uint64_t word) const;
 
-  // See detail::answer_part and detail::copy_part; `value` is the owner's word.
+  // See detail::answer_part, detail::copy_part and detail::forget_part; `value` is the owner's word.
   void answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
                    const detail::answer_sink& to);
   void copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to);
+  void forget_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool here_too);
 
   // Whether a page of an object larger than a page is lost; `value` is its owner's word.
   [[nodiscard]] bool is_any_lost(std::uint64_t value) const { return huge.is_any_lost(word::address(value)); }

@@ -414,6 +414,10 @@ void copy_part(const owner_word& owner, std::size_t offset, std::size_t bytes, s
   heap_of(runtime_of(owner)).copy_part(owner.load(std::memory_order_relaxed), offset, bytes, to);
 }
 
+void forget_part(const owner_word& owner, std::size_t offset, std::size_t bytes, bool here_too) {
+  heap_of(runtime_of(owner)).forget_part(owner.load(std::memory_order_relaxed), offset, bytes, here_too);
+}
+
 reduced_numbers reduce_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how) {
   struct all_parts {
     const reduction& how;

@@ -205,13 +205,13 @@ TEST_P(backend_contract, questions_about_numbers_are_answered_where_they_are) {
   ASSERT_EQ(transfer(*queue, operation::write, first, 0, pages.span()), 0);
   const page_hasher hash(9);
   using detail::number_type;
-  const std::uint64_t low = detail::bits_of<std::int16_t>(-9'000);
   const std::array questions = {
-      page_reduction{{number_type::int16, low, 9'000}, &hash},
+      page_reduction{{number_type::int16, detail::bits_of<std::int16_t>(-9'000), 9'000}, &hash},
       page_reduction{{number_type::int8, 0, 100, reduction_kind::marks}, &hash},
       page_reduction{{number_type::uint64, 0, ~std::uint64_t{0} / 3, reduction_kind::counts, 60}, &hash},
-      page_reduction{{number_type::int16, low, 9'000, reduction_kind::values}, &hash},
-      page_reduction{{number_type::uint8, 3, 100, reduction_kind::distinct}, &hash}};
+      page_reduction{{number_type::int16, 5, 9'000, reduction_kind::values}, &hash},
+      page_reduction{{number_type::uint8, 3, 100, reduction_kind::distinct}, &hash},
+      page_reduction{{number_type::uint8, 3, 100, reduction_kind::matches, 1}, &hash}};
   // Several kinds, so that they do not all travel together; the last parts lie at the ends of their pages.
   std::array<std::array<std::byte, most_answer_bytes>, count> found{};
   std::vector<request> asked;

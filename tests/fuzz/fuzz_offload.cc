@@ -150,6 +150,26 @@ byte_string expected_counts(const reduction& how, const std::vector<T>& all) {
   return expected;
 }
 
+byte_string expected_matches(const reduction& how, std::span<const std::byte> all) {
+  byte_string expected(found_bytes(how));
+  std::array<std::byte, detail::most_text_bytes> text{};
+  std::memcpy(text.data(), &how.lowest, sizeof how.lowest);
+  std::memcpy(text.data() + sizeof how.lowest, &how.highest, sizeof how.highest);
+  std::vector<std::uint16_t> places;
+  for (std::size_t at = 0; at + how.shift <= all.size(); ++at) {
+    if (std::equal(text.begin(), text.begin() + how.shift, all.begin() + static_cast<std::ptrdiff_t>(at))) {
+      places.push_back(static_cast<std::uint16_t>(at));
+    }
+  }
+  put_list(expected, places.size(), places);
+  for (std::size_t i = 0; i < std::min(all.size(), text.size()); ++i) {
+    const std::size_t shown = std::min(all.size(), text.size());
+    expected.at(120 + i) = all[i];
+    expected.at(136 + i) = all[all.size() - shown + i];
+  }
+  return expected;
+}
+
 // Of every kind but the summary.
 template <typename T>
 byte_string expected_answer(const reduction& how, const std::vector<T>& all) {
@@ -163,6 +183,7 @@ byte_string expected_answer(const reduction& how, const std::vector<T>& all) {
     keys.insert(key_of(all[i]));
     if (how.kind == reduction_kind::marks) expected.at(i / 8) |= static_cast<std::byte>(1u << i % 8);
   }
+  if (how.kind == reduction_kind::matches) return expected_matches(how, std::as_bytes(std::span(all)));
   if (how.kind == reduction_kind::values) put_list(expected, within.size(), within);
   if (how.kind == reduction_kind::distinct) {
     std::vector<T> different;
@@ -238,8 +259,9 @@ void call(const server::offload& tested, std::span<const std::byte> given) {
 byte_string question(choices& input) {
   reduction how;
   how.type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 10);
-  how.kind = static_cast<reduction_kind>(input.number<std::uint8_t>() % 5);
-  how.shift = static_cast<std::uint8_t>(how.kind == reduction_kind::counts ? input.number<std::uint8_t>() % 65 : 0);
+  how.kind = static_cast<reduction_kind>(input.number<std::uint8_t>() % 6);
+  const bool has_shift = how.kind == reduction_kind::counts || how.kind == reduction_kind::matches;
+  how.shift = static_cast<std::uint8_t>(has_shift ? input.number<std::uint8_t>() % 65 : 0);
   how.lowest = input.number<std::uint64_t>();
   how.highest = input.number<std::uint64_t>();
   const page_hasher hash{input.number<std::uint8_t>()};
@@ -266,7 +288,7 @@ std::vector<byte_string> seeds() {
     for (std::uint16_t slot = 0; slot < 6; ++slot) {
       recipe made;
       made.number(std::uint8_t{0}).number(static_cast<std::uint8_t>(type)).number(static_cast<std::uint8_t>(kind));
-      if (kind == reduction_kind::counts) made.number(shift);
+      if (kind == reduction_kind::counts || kind == reduction_kind::matches) made.number(shift);
       made.number(lowest).number(highest).number(std::uint8_t{7}).number(std::uint8_t{1});
       made.number(slot).number(std::uint16_t{0}).number(std::uint16_t{511});
       made.number(static_cast<std::uint16_t>(1535 + slot)).number(std::uint16_t{24}).number(std::uint16_t{100});
@@ -281,6 +303,10 @@ std::vector<byte_string> seeds() {
     add(number_type::uint16, what, 8, 0, 0xffff);
     add(number_type::float32, what, 24, bits_of(-1e30f), bits_of(200.0f));
     add(number_type::float64, what, 56, bits_of(-60.5), bits_of(INFINITY));
+  }
+  for (const std::uint8_t length : std::to_array<std::uint8_t>({1, 2, 7, 16, 17})) {
+    add(number_type::uint8, reduction_kind::matches, length, 0, 0);
+    add(number_type::int8, reduction_kind::matches, length, 0x0303030303030303u, 0x0303030303030303u);
   }
   // As it comes from a client: a checksum over the end of a block, and a reduction that is cut short.
   const std::array<wire::range, 2> ranges{{{511, 4000, 5000}, {1, 2, 3}}};

@@ -257,11 +257,12 @@ TEST_P(object_reader_test, numbers_are_reduced_where_they_are_and_the_page_stays
 
 TEST_P(object_reader_test, questions_of_all_kinds_are_answered_where_the_numbers_are) {
   constexpr std::array kinds = {reduction_kind::marks, reduction_kind::counts, reduction_kind::values,
-                                reduction_kind::distinct};
+                                reduction_kind::distinct, reduction_kind::matches};
   using room = std::array<std::uint64_t, most_answer_bytes / sizeof(std::uint64_t)>;
   std::array<room, kinds.size()> found{};
   const auto how_of = [](reduction_kind kind) {
     const unsigned shift = kind == reduction_kind::counts ? 24 : 0;
+    if (kind == reduction_kind::matches) return reduction{detail::number_type::uint8, 0, 0, kind, 2};
     return reduction{detail::number_type::uint32, 0, ~std::uint32_t{0} / 2, kind, static_cast<std::uint8_t>(shift)};
   };
   for (std::size_t i = 0; i < kinds.size(); ++i) {

@@ -138,6 +138,12 @@ class chunk {
     }
   }
 
+  // See forget_part().
+  void forget(const scope& in, std::size_t first, std::size_t count, bool here_too) const {
+    if (is_huge()) return forget_part(word_, first * sizeof(T), count * sizeof(T), here_too);
+    if (here_too) std::memset(static_cast<void*>(places(in, first, count, true)), 0, count * sizeof(T));
+  }
+
   // Starts to bring elements in.
   void prefetch(std::size_t first, std::size_t count) const {
     if (is_huge()) {

@@ -103,6 +103,10 @@ class page_chunks {
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
     chunks_[first / Elements].copy(in, first % Elements, count, to);
   }
+  // A stretch (see forget_part()).
+  void forget(const scope& in, std::size_t first, std::size_t count, bool here_too) const {
+    chunks_[first / Elements].forget(in, first % Elements, count, here_too);
+  }
   // Starts to fetch elements. Requires: there is room for them.
   void prefetch(std::size_t first, std::size_t count) const {
     for (std::size_t now = 0; count > 0; first += now, count -= now) {
@@ -217,6 +221,9 @@ class group_chunks {
   }
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
     std::memcpy(to, place(in, first, false), count * sizeof(T));
+  }
+  void forget(const scope& in, std::size_t first, std::size_t count, bool here_too) const {
+    if (here_too) std::memset(static_cast<void*>(place(in, first, true)), 0, count * sizeof(T));
   }
   void prefetch(std::size_t first, std::size_t count) const {
     if (count == 0) return;

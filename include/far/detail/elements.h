@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <compare>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <ranges>
@@ -107,12 +109,29 @@ class elements {
       std::ranges::copy(from.subspan(to - first, count), chunks_.places(here, to, count, true).begin());
     });
   }
+  // All elements, or `count` of them, become `value`. Pages that are remote, and of which nothing else is left, are not
+  // fetched; where the value is zeros, they take no memory afterwards, here or there. Throws std::out_of_range.
   void fill(const T& value)
     requires std::is_copy_assignable_v<T>
   {
-    for_stretches(0, size_, [&](const scope& here, std::size_t first, std::size_t count) {
-      std::ranges::fill(chunks_.places(here, first, count, true), value);
-    });
+    fill(0, size_, value);
+  }
+  void fill(std::size_t first, std::size_t count, const T& value)
+    requires std::is_copy_assignable_v<T>
+  {
+    require(first, count);
+    if constexpr (is_plain) {
+      const T copy = value;  // it may be one of them
+      const bool is_zero = is_zeros(copy);
+      for_stretches(first, count, [&](const scope& here, std::size_t at, std::size_t now) {
+        chunks_.forget(here, at, now, is_zero);
+        if (!is_zero) std::ranges::fill(chunks_.places(here, at, now, true), copy);
+      });
+    } else {
+      for_stretches(first, count, [&](const scope& here, std::size_t at, std::size_t now) {
+        std::ranges::fill(chunks_.places(here, at, now, true), value);
+      });
+    }
   }
 
   // All elements as a random-access range. Each iterator keeps a stretch of elements local, a longer one the longer it
@@ -230,6 +249,63 @@ class elements {
     visit_on_fibers(home().home(), (indices.size() + piece - 1) / piece, [&](std::size_t number) {
       const std::size_t end = std::min(indices.size(), (number + 1) * piece);
       for (std::size_t at = number * piece; at < end;) at = gather_run(indices, into, at, end);
+    });
+  }
+
+  // Copies elements in by their indices: that of indices[i] becomes from[i]. Pages come in side by side, and each once,
+  // whatever the order of the indices; of equal ones, the last counts. Several fibers do it, and it takes 16 bytes of
+  // local memory for an index. Throws std::out_of_range before anything is copied. Requires: from.size() ==
+  // indices.size().
+  void scatter(std::span<const std::size_t> indices, std::span<const T> from)
+    requires std::is_trivially_copyable_v<T>
+  {
+    struct entry {
+      std::size_t index;
+      std::size_t position;
+      auto operator<=>(const entry&) const = default;
+    };
+    std::vector<entry> order;
+    order.reserve(indices.size());
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      require(indices[i], 1);
+      order.push_back({indices[i], i});
+    }
+    std::sort(order.begin(), order.end());
+    // No two pieces have elements of one page.
+    constexpr std::size_t piece = 256;
+    std::vector<std::size_t> begins;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const bool is_in_next_page = i == 0 || order[i].index / store::window != order[i - 1].index / store::window;
+      if (is_in_next_page && (begins.empty() || i - begins.back() >= piece)) begins.push_back(i);
+    }
+    visit_on_fibers(home().home(), begins.size(), [&](std::size_t number) {
+      const std::size_t end = number + 1 < begins.size() ? begins[number + 1] : order.size();
+      for (std::size_t i = begins[number]; i < end; ++i) {
+        const scope here(home().home());
+        *place(here, order[i].index, true) = from[order[i].position];
+      }
+    });
+  }
+
+  // Copies `count` elements of `from`, from `first` on, to those from `to` on. Remote pages of `from` stay where they
+  // are, and pages that are overwritten as a whole are not fetched. Several fibers do it. Throws std::out_of_range, and
+  // std::invalid_argument when `from` is this container and the ranges overlap. Requires: nobody writes to `from`.
+  void copy_from(const elements& from, std::size_t first, std::size_t count, std::size_t to)
+    requires std::is_trivially_copyable_v<T>
+  {
+    from.require(first, count);
+    require(to, count);
+    if (this == &from && first < to + count && to < first + count) {
+      throw std::invalid_argument("far containers: copy_from() of ranges that overlap");
+    }
+    constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
+    const std::size_t skipped = to % piece;
+    visit_on_fibers(home().home(), (skipped + count + piece - 1) / piece, [&](std::size_t number) {
+      const std::size_t begin = std::max(to, to - skipped + number * piece);
+      const std::size_t end = std::min(to + count, to - skipped + (number + 1) * piece);
+      for_stretches(begin, end - begin,
+                    [&](const scope& here, std::size_t at, std::size_t now) { chunks_.forget(here, at, now, false); });
+      for (std::size_t at = begin; at < end;) at += copy_window(from, first + (at - to), at, end - at);
     });
   }
 
@@ -414,6 +490,29 @@ class elements {
       for (; at < behind; ++at) into[at] = copy[indices[at] - first];
       return behind;
     }
+  }
+
+  // Up to `most` elements that lie in one page of both containers. Returns how many.
+  std::size_t copy_window(const elements& from, std::size_t first, std::size_t to, std::size_t most) {
+    constexpr std::size_t window = store::window;
+    const std::size_t count = std::min({most, window - first % window, window - to % window});
+    const scope here(home().home());
+    if constexpr (page_bytes_of_chunks % sizeof(T) != 0) {
+      for (std::size_t i = 0; i < count; ++i) *place(here, to + i, true) = *from.place(here, first + i, false);
+    } else {
+      alignas(std::max(alignof(T), std::size_t{8})) std::array<std::byte, window * sizeof(T)> room;
+      T* const copy = reinterpret_cast<T*>(room.data());
+      from.chunks_.copy(here, first, count, copy);
+      std::memcpy(static_cast<void*>(chunks_.places(here, to, count, true).data()), copy, count * sizeof(T));
+    }
+    return count;
+  }
+
+  // Whose bytes are all that there is to it.
+  static constexpr bool is_plain = std::is_trivially_copyable_v<T> && !has_far_pointers<T>;
+  [[nodiscard]] static bool is_zeros(const T& value) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
+    return std::all_of(bytes, bytes + sizeof(T), [](std::byte one) { return one == std::byte{0}; });
   }
 
   static std::ptrdiff_t signed_of(std::size_t value) { return static_cast<std::ptrdiff_t>(value); }

@@ -66,6 +66,10 @@ FAR_API void answer_local(const std::byte* bytes, std::size_t count, const reduc
 [[nodiscard]] FAR_API std::size_t bytes_of_answer(const reduction& how);
 // Copies a part that lies in one page to local memory. If the page is remote, it stays there. As reduce_part().
 FAR_API void copy_part(const owner_word& owner, std::size_t offset, std::size_t bytes, std::byte* to);
+// Forgets the bytes of whole pages of a part that are not here, also lost ones: they are zeros afterwards, and nothing
+// is fetched for it. Everything else becomes zeros, too, if `here_too`, and otherwise stays. May wait; throws
+// page_lost. Requires: as reduce_part(), and nobody reads the part.
+FAR_API void forget_part(const owner_word& owner, std::size_t offset, std::size_t bytes, bool here_too);
 // The same as reduce_part() of numbers in local memory.
 [[nodiscard]] FAR_API reduced_numbers reduce_bytes(const std::byte* bytes, std::size_t count, const reduction& how);
 // Adds what was found of the numbers that follow.

@@ -78,10 +78,14 @@ enum class reduction_kind : std::uint8_t {
   counts,    // 2 for each bucket, rounded up to 8: how many numbers are in it
   values,    // 8: how many numbers are in the interval; 112: they, in order, if there is room for all, else zeros
   distinct,  // the same of different numbers, in ascending order; more than there is room for: no more are counted
+  matches,   // of bytes. 8: how often a text occurs in them, also where it overlaps itself; 112: where it begins, 2
+             // bytes for each, as for values; 16: the first bytes; 16: the last ones (zeros behind fewer)
 };
-inline constexpr reduction_kind last_reduction_kind = reduction_kind::distinct;
+inline constexpr reduction_kind last_reduction_kind = reduction_kind::matches;
 inline constexpr std::size_t listed_bytes = 112;
 inline constexpr std::uint64_t most_buckets = 256;
+// The longest text of `matches`: it lies in `lowest` and `highest`, as in memory, and `shift` is its length.
+inline constexpr std::size_t most_text_bytes = 16;
 
 // Asks about the numbers of an interval, both ends included. NaN is in none. Bucket i of `counts` begins at the key of
 // the lowest number + (i << shift).
