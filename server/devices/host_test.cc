@@ -112,7 +112,7 @@ TEST_F(DeviceCalls, AreCountedByPlugin) {
                            "farheapd_device_calls_total{plugin=\"troublemaker\",outcome=\"crashed\"} 1\n"}) {
     EXPECT_NE(shown.find(line), std::string::npos) << line << shown;
   }
-  EXPECT_EQ(shown.find("farheapd_device_call_seconds_total{plugin=\"sorted\"} 0\n"), std::string::npos);
+  EXPECT_NE(shown.find("farheapd_device_call_seconds_total{plugin=\"sorted\"} "), std::string::npos);
   lent->end(mine);
   EXPECT_NE(prometheus_text(view, 1).find("farheapd_devices{plugin=\"sorted\"} 0\n"), std::string::npos);
   lent->leave(client, now());
