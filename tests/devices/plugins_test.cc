@@ -8,12 +8,15 @@
 #include <string>
 
 #include "far/device.h"
+#include "tests/devices/built.h"
 #include "tests/devices/device_server.h"
 #include "tests/support/scratch_folder.h"
 
 namespace far {
 namespace {
 
+using testing_support::build;
+using testing_support::code_of;
 using testing_support::device_server;
 
 // What farheapd says when it does not start.
@@ -26,12 +29,6 @@ std::string refusal(const scratch_folder& folder, const std::string& options) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-void build(const std::string& source, const std::string& into) {
-  const std::string command =
-      COMPILER " -std=c++20 -O1 -Wall -Wextra -Werror -shared -fPIC -I" SOURCE "/include " + source + " -o " + into;
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
-}
-
 // With a compiler and the header alone, as docs/devices.md says.
 TEST(Plugins, AreBuiltOutsideTheTree) {
   const scratch_folder folder;
@@ -41,18 +38,6 @@ TEST(Plugins, AreBuiltOutsideTheTree) {
   device made("tcp://" + server.host(), "sorted");
   made.write(1, {});
   EXPECT_TRUE(made.read(1).empty());
-}
-
-// The code of a page that begins with this line: what is indented by four, up to the next line that is not.
-std::string code_of(const std::string& page, const std::string& first_line) {
-  std::ifstream file(page);
-  std::string code;
-  for (std::string line; std::getline(file, line);) {
-    if (code.empty() && line != "    " + first_line) continue;
-    if (!line.empty() && !line.starts_with("    ")) break;
-    code += line.substr(line.empty() ? 0 : 4) + "\n";
-  }
-  return code;
 }
 
 TEST(Plugins, AreAsTheDocumentSays) {

@@ -44,7 +44,8 @@ class troublemaker final : public far::plugin::device {
     if (object != 0) throw far::plugin::no_object();
     into.append(value_);
   }
-  void write(std::uint64_t, far::plugin::bytes contents) override {
+  void write(std::uint64_t object, far::plugin::bytes contents) override {
+    if (object == 13) throw std::invalid_argument("not this one");
     value_ = far::plugin::take<std::uint64_t>(contents);
   }
   void erase(std::uint64_t) override { throw far::plugin::no_object(); }
