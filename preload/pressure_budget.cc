@@ -34,11 +34,17 @@ double severity(const memory_outlook& now, std::uint64_t reserve) {
   return std::min(worst, 1.0);
 }
 
+// The evictor of a job at its budget keeps some of it free ahead of need.
+bool uses_all(std::uint64_t budget, const memory_outlook& now) {
+  return now.local_bytes >= budget - budget / 8;
+}
+
 std::uint64_t lower(std::uint64_t budget, const memory_outlook& now, double degree) {
   // Memory that the job has to give back already is still on its way out.
   if (now.local_bytes > budget + budget / 16) return budget;
-  const std::uint64_t held = std::min(budget, now.local_bytes);
-  return held - static_cast<std::uint64_t>(static_cast<double>(held) * largest_give * degree);
+  // Who evicts would otherwise lose what is kept free in each step, and who has all that it needs would lose nothing.
+  const std::uint64_t from = uses_all(budget, now) ? budget : now.local_bytes;
+  return from - static_cast<std::uint64_t>(static_cast<double>(from) * largest_give * degree);
 }
 
 // The step at the border of the reserve. It is in inverse proportion to the job's memory, so that small jobs catch up.
@@ -53,8 +59,11 @@ std::uint64_t raise(std::uint64_t budget, const memory_outlook& now, std::uint64
   const std::uint64_t above = now.available_bytes - reserve;
   // An unused budget must not promise more than there is.
   const std::uint64_t most = now.local_bytes + above;
-  if (now.local_bytes < budget - budget / 8) return std::min(budget, most);
-  return std::min(budget + (above > reserve ? (above - reserve) / growth : 0) + slow_step(now, reserve), most);
+  if (!uses_all(budget, now)) return std::min(budget, most);
+  // What a job at its budget keeps free ahead of need is no promise, and must not end the small steps: the reserve has
+  // room for it, and only below the reserve do large jobs give back to small ones.
+  const std::uint64_t step = slow_step(now, reserve);
+  return std::min(budget + (above > reserve ? (above - reserve) / growth : 0) + step, std::max(budget + step, most));
 }
 
 }  // namespace

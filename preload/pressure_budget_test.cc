@@ -11,7 +11,8 @@
 namespace far::preload {
 namespace {
 
-// A program that would hold `wanted_bytes` if it could. In one step it takes or gives back so much at most.
+// A program that would hold `wanted_bytes` if it could. In one step it takes or gives back so much at most. One that
+// evicts keeps a part of its budget free ahead of need.
 struct simulated_job {
   std::uint64_t wanted_bytes;
   std::uint64_t budget_bytes;
@@ -20,7 +21,7 @@ struct simulated_job {
   static constexpr std::uint64_t most_in_a_step = 256 * mib;
 
   void step() {
-    const std::uint64_t aim = std::min(wanted_bytes, budget_bytes);
+    const std::uint64_t aim = wanted_bytes <= budget_bytes ? wanted_bytes : budget_bytes - budget_bytes / 24;
     if (local_bytes < aim) local_bytes = std::min(aim, local_bytes + most_in_a_step);
     if (local_bytes > aim) local_bytes = std::max(aim, local_bytes - std::min(local_bytes, most_in_a_step));
   }
@@ -103,6 +104,18 @@ TEST(PressureBudget, JobsComeToEqualParts) {
                           [](const simulated_job& a, const simulated_job& b) { return a.local_bytes < b.local_bytes; });
   EXPECT_LT(most->local_bytes, least->local_bytes * 5 / 4);
   EXPECT_GT(machine.least_available, memory_reserve(8 * gib) / 2);
+}
+
+// Once neither moved on, when what was free was about what the second kept free of its own budget.
+TEST(PressureBudget, WhoHasAllThatItNeedsGivesSomeOfItToWhoHasLess) {
+  simulated_machine machine{.usable_bytes = 512 * mib,
+                            .used_by_others = 18 * mib,
+                            .jobs = {{320 * mib, 324 * mib, 320 * mib}, {320 * mib, 100 * mib, 96 * mib}}};
+  machine.run(300);  // a minute
+  EXPECT_GT(machine.jobs[1].local_bytes, 128 * mib);
+  machine.run(1200);
+  EXPECT_GT(machine.jobs[1].local_bytes, machine.jobs[0].local_bytes * 3 / 4);
+  EXPECT_GT(machine.least_available, memory_reserve(512 * mib) / 2);
 }
 
 TEST(PressureBudget, WhoNeedsLittleKeepsItAndTheOtherHasTheRest) {

@@ -56,7 +56,9 @@ class Auto(unittest.TestCase):
         with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as first:
             first.wait_for_resident(lambda held: held > WORKING_SET_MIB * mib, "the first growing until all fits")
             with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as second:
-                second.wait_for_resident(lambda held: held > LIMIT_MIB // 4 * mib, "the second getting its part")
+                # Parts become equal by small steps, which wait for a disk.
+                second.wait_for_resident(lambda held: held > LIMIT_MIB // 4 * mib, "the second getting its part",
+                                         beside=[first], deadline_s=120)
                 for walk in (second, first):
                     outcome = walk.finish()
                     self.assertEqual(outcome.code, 0, outcome)

@@ -52,12 +52,18 @@ class Walk:
         support.wait_until(lambda: len(self.lines) >= wanted, f"{count} more passes", deadline_s=120,
                            process=self.process)
 
-    def wait_for_resident(self, condition, expected):
+    def wait_for_resident(self, condition, expected, beside=(), deadline_s=60):
+        """`beside`: other walks that have a part in it; they are in the message of a failure, too."""
         try:
-            support.wait_until(lambda: condition(support.resident_bytes(self.pid())), expected, process=self.process)
+            support.wait_until(lambda: condition(support.resident_bytes(self.pid())), expected, deadline_s, self.process)
         except TimeoutError as error:
-            held = support.resident_bytes(self.pid()) if self.process.poll() is None else 0
-            raise AssertionError(f"{error}; the process holds {held >> 20} MiB; {self.error_text()}") from error
+            raise AssertionError("; ".join([str(error), *(walk.described() for walk in (self, *beside))])) from error
+
+    def described(self):
+        if self.process.poll() is not None:
+            return f"it has ended: {self.error_text()}"
+        counters = support.run([support.FARHEAP, "stats", self.pid()])
+        return f"it holds {support.resident_bytes(self.pid()) >> 20} MiB: {counters.out}{counters.err}{self.error_text()}"
 
     def error_text(self):
         return pathlib.Path(self.errors.name).read_text()
