@@ -81,7 +81,7 @@ function(far_test name)
     set(ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)  # sanitized, two at once on each busy core, the longest took 120
+    set(ARG_TIMEOUT 300)  # sanitized, three at once on two busy cores, the longest took 120
   endif()
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
