@@ -63,7 +63,7 @@ class Programs(unittest.TestCase):
         self.assertEqual(result(outcome), expected, outcome)
         self.assertIsNotNone(outcome.stats, outcome)
         self.assertGreater(outcome.stats["fetched_pages"], 0, "far memory was never used")
-        self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
+        self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome)
         return native
 
     def test_a_program_that_changes_its_identity(self):
