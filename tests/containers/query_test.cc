@@ -8,7 +8,6 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <random>
 #include <set>
 #include <string>
@@ -26,16 +25,8 @@ namespace {
 
 using testing_support::memory_server;
 
-class queries : public heap::real_pager_test<> {
+class queries : public heap::far_tier_test {
  protected:
-  runtime& farheap(const std::string& far_tier, std::size_t local_bytes = 16 * mib) {
-    home_.reset();
-    runtime_options chosen = heap::small_runtime(local_bytes);
-    chosen.far = far_tier;
-    home_ = std::make_unique<runtime>(chosen);
-    return *home_;
-  }
-
   // Many equal ones, and some of all sizes.
   template <typename T>
   static std::vector<T> some(std::size_t count) {
@@ -136,8 +127,6 @@ class queries : public heap::real_pager_test<> {
   }
 
   std::uint64_t reduced() const { return home_->statistics().reduced_pages; }
-
-  std::unique_ptr<runtime> home_;
 };
 
 template <typename T>

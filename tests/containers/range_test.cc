@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -31,15 +30,8 @@ struct triple {  // pages are no whole number of them
   explicit(false) triple(std::uint64_t value) : words{value, ~value, value} {}
 };
 
-class ranges : public heap::real_pager_test<> {
+class ranges : public heap::far_tier_test {
  protected:
-  runtime& farheap(const std::string& far_tier, std::size_t local_bytes = 16 * mib) {
-    home_.reset();
-    runtime_options chosen = heap::small_runtime(local_bytes);
-    chosen.far = far_tier;
-    home_ = std::make_unique<runtime>(chosen);
-    return *home_;
-  }
   std::uint64_t fetched() const { return home_->statistics().fetched_pages; }
   std::uint64_t evicted() const { return home_->statistics().evicted_pages; }
 
@@ -106,8 +98,6 @@ class ranges : public heap::real_pager_test<> {
     expect_same(all, plain);
     home_->validate();
   }
-
-  std::unique_ptr<runtime> home_;
 };
 
 TEST_F(ranges, equal_those_of_local_vectors) {

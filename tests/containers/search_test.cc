@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -26,16 +25,8 @@ namespace {
 
 using testing_support::memory_server;
 
-class searches : public heap::real_pager_test<> {
+class searches : public heap::far_tier_test {
  protected:
-  runtime& farheap(const std::string& far_tier, std::size_t local_bytes = 16 * mib) {
-    home_.reset();
-    runtime_options chosen = heap::small_runtime(local_bytes);
-    chosen.far = far_tier;
-    home_ = std::make_unique<runtime>(chosen);
-    return *home_;
-  }
-
   // Letters, so that short texts recur, and words across the ends of pages.
   static std::string some(std::size_t count) {
     std::mt19937_64 random(count);
@@ -69,8 +60,6 @@ class searches : public heap::real_pager_test<> {
       EXPECT_EQ(got, expected) << text;
     }
   }
-
-  std::unique_ptr<runtime> home_;
 };
 
 // Some pages are here, changed or not, and the others are not.

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -26,15 +25,8 @@ namespace {
 
 using testing_support::memory_server;
 
-class summaries : public heap::real_pager_test<> {
+class summaries : public heap::far_tier_test {
  protected:
-  runtime& farheap(const std::string& far_tier, std::size_t local_bytes = 16 * mib) {
-    runtime_options chosen = heap::small_runtime(local_bytes);
-    chosen.far = far_tier;
-    home_ = std::make_unique<runtime>(chosen);
-    return *home_;
-  }
-
   template <typename T>
   static T number(std::mt19937_64& random) {
     const std::uint64_t bits = random();
@@ -76,8 +68,6 @@ class summaries : public heap::real_pager_test<> {
   // How many pages the far tier has reduced, and how many were fetched, since the last call.
   std::uint64_t reduced() { return since(&runtime_statistics::reduced_pages, reduced_); }
   std::uint64_t fetched() { return since(&runtime_statistics::fetched_pages, fetched_); }
-
-  std::unique_ptr<runtime> home_;
 
  private:
   std::uint64_t since(std::uint64_t runtime_statistics::* counter, std::uint64_t& before) {

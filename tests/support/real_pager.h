@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <memory>
+#include <string>
 
 #include "far/runtime.h"
 #include "platform/kernel_features.h"
@@ -32,6 +34,21 @@ class real_pager_test : public Base {
     GTEST_SKIP() << "ThreadSanitizer cannot see bytes that the kernel puts in place; simulated_stress_test.cc runs";
 #endif
   }
+};
+
+// Fixture of tests whose runtimes have the far tier that the test says.
+class far_tier_test : public real_pager_test<> {
+ protected:
+  // Ends the one before.
+  runtime& farheap(const std::string& far_tier, std::size_t local_bytes = std::size_t{16} << 20) {
+    home_.reset();
+    runtime_options chosen = small_runtime(local_bytes);
+    chosen.far = far_tier;
+    home_ = std::make_unique<runtime>(chosen);
+    return *home_;
+  }
+
+  std::unique_ptr<runtime> home_;
 };
 
 }  // namespace far::heap
