@@ -179,7 +179,7 @@ TEST_F(array_memory_test, threads_have_arrays_of_their_own) {
   });
   std::vector<std::thread> threads;
   for (unsigned seed = 1; seed <= 4; ++seed) {
-    threads.emplace_back([&, seed] { wrong += worker(*arrays_, shared, seed).work(2000); });
+    threads.emplace_back([&, seed] { wrong += worker(*arrays_, shared, seed).work(800); });
   }
   for (std::thread& one : threads) one.join();
   is_over.store(true);
@@ -202,7 +202,7 @@ TEST_F(array_memory_test, nobody_gets_an_array_that_another_thread_has) {
   std::vector<std::thread> threads;
   for (std::uintptr_t number = 1; number <= 4; ++number) {
     threads.emplace_back([&, number] {
-      for (int i = 0; i < 1'000'000; ++i) {
+      for (int i = 0; i < 600'000; ++i) {
         auto* const taken = static_cast<std::uintptr_t*>(arrays_->take(bytes, content::any));
         const std::atomic_ref<std::uintptr_t> owner(*taken);
         wrong += owner.exchange(number) != 0 ? 1 : 0;
