@@ -135,8 +135,8 @@ class Libraries(unittest.TestCase):
 
     def test_zstd(self):
         self.check("libzstd", "make -j2 -C tests CC=$CC fuzzer zstreamtest invalidDictionaries legacy poolTests",
-                   "cd tests && ./invalidDictionaries && ./legacy && ./poolTests && ./fuzzer -v -s1 -i20 && "
-                   "./zstreamtest -v -s1 -i20 && ./zstreamtest --newapi -s1 -i20", r"^test *(\d+) : .*?: ?OK", 100)
+                   "cd tests && ./invalidDictionaries && ./legacy && ./poolTests && ./fuzzer -v -s1 -i100 && "
+                   "./zstreamtest -v -s1 -i100 && ./zstreamtest --newapi -s1 -i100", r"^test *(\d+) : .*?: ?OK", 100)
 
     def test_jansson(self):
         self.check("jansson", cmake("-DJANSSON_BUILD_DOCS=OFF"), "ctest --test-dir made", CTEST, 100)
