@@ -10,11 +10,13 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "far/detail/hash_entry.h"
 #include "far/detail/hash_shard.h"
 #include "far/detail/left_entries.h"
+#include "far/detail/own_tag.h"
 #include "far/detail/retired.h"
 #include "far/page_lost.h"
 #include "far/scope.h"
@@ -47,8 +49,9 @@ struct hash_state {
   // Without what its key and value own.
   static constexpr std::size_t entry_weight = entry::own_bytes(sizeof(entry));
 
-  tag home;        // of entries
-  tag parts_home;  // of what keys and values own, since a handler must be given nothing but entries
+  std::optional<own_tag> taken;  // for the map alone
+  tag home;                      // of entries
+  tag parts_home;                // of what keys and values own, since a handler must be given nothing but entries
   [[no_unique_address]] Hash hash_of;
   [[no_unique_address]] Equal equal;
   const bool is_limited;
@@ -70,8 +73,14 @@ struct hash_state {
         is_limited(wanted.entries != 0 || wanted.bytes != 0),
         limits(wanted),
         on_eviction(std::move(callback)) {}
+  hash_state(own_tag&& of_map, std::shared_ptr<left_entries> notes, hash_map_limits wanted,
+             eviction_callback&& callback, const Hash& user_hash, const Equal& user_equal)
+      : hash_state(of_map.get(), tag(of_map.get().home()), wanted, std::move(callback), user_hash, user_equal) {
+    left = std::move(notes);
+    taken.emplace(std::move(of_map));
+  }
   ~hash_state() {
-    if (left != nullptr) home.give_back();  // it was the map's alone
+    taken.reset();  // no handler sees an entry that ends
     for (hash_shard& shard : shards) {
       end_entries<entry>()([&](auto visit) { shard.index.for_each_bucket(visit); });
     }
