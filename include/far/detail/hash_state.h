@@ -205,21 +205,21 @@ struct hash_state {
     if constexpr (entry::weighs_alike) add_weight(shard, std::size_t{0} - entry_weight);
     return true;
   }
-  void end_victim(victim taken) {
+  void end_victim(victim gone) {
     struct at_end {
       hash_state& map;
       retired_entry& old;
       ~at_end() { map.retire(std::move(old)); }
-    } const retires{*this, taken.old};
+    } const retires{*this, gone.old};
     if (entry::weighs_alike && !on_eviction) return;
     const scope here(home.home());
     const entry* one = nullptr;
-    static_cast<void>(unless_lost([&] { one = at(here.reach(taken.old->word, false, false)); }));
+    static_cast<void>(unless_lost([&] { one = at(here.reach(gone.old->word, false, false)); }));
     if constexpr (!entry::weighs_alike) {
-      const std::lock_guard guard(*taken.shard);
+      const std::lock_guard guard(*gone.shard);
       // What was cleared meanwhile has taken its weight along. What a lost one owned leaks, and is still counted.
-      if (taken.shard->clears == taken.clears) {
-        add_weight(*taken.shard, std::size_t{0} - (one == nullptr ? entry_weight : one->counted));
+      if (gone.shard->clears == gone.clears) {
+        add_weight(*gone.shard, std::size_t{0} - (one == nullptr ? entry_weight : one->counted));
       }
     }
     if (one != nullptr && on_eviction) on_eviction(one->key, one->value);
