@@ -1,6 +1,7 @@
 """``with farheap.memory(...)``: arrays that NumPy makes inside lie in far memory."""
 
 import contextlib
+import contextvars
 import ctypes
 import functools
 import importlib
@@ -13,6 +14,8 @@ from ._errors import FarheapError
 # Places in NumPy's table of functions, the same since version 1.22; they are a part of its binary interface.
 _SET_HANDLER = 304
 _DEFAULT_HANDLER = 306
+
+_in_block: contextvars.ContextVar[bool] = contextvars.ContextVar("farheap.memory")  # tells contexts apart
 
 
 @contextlib.contextmanager
@@ -38,12 +41,19 @@ def memory(local: Union[str, int, None] = None, far: Optional[str] = None) -> It
     handler_of_numpy = _handler_setter()
     if not _runtime.start(local, far) and local is not None:
         _runtime.resize(local)
+    token = _in_block.set(True)
     before = handler_of_numpy(_handler())
     try:
         with far_buffers():
             yield
     finally:
-        handler_of_numpy(before)
+        # A generator may be ended in another thread or task, whose own handler is none of its business.
+        try:
+            _in_block.reset(token)
+        except ValueError:
+            pass
+        else:
+            handler_of_numpy(before)
 
 
 @functools.cache

@@ -329,6 +329,28 @@ TEST_F(directed, a_block_freed_and_allocated_again_is_zeros) {
   engine_->validate();
 }
 
+TEST_F(directed, scattered_pages_are_discarded_by_one_call) {
+  ASSERT_TRUE(engine_->ranges().allocate_guarded({0, 200}));
+  for (page_id page = 0; page < 128; page += 2) write({page, 1});
+  const std::uint64_t before = kernel_.drops();
+  engine_->ranges().discard({0, 200});
+  expected_.forget({0, 200});
+  EXPECT_EQ(kernel_.drops() - before, 1u);
+  EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+  for (page_id page = 0; page < 200; page += 2) write({page, 1});
+  kernel_.set_locked({40, 1}, true);
+  engine_->ranges().discard({0, 200});
+  EXPECT_EQ(count_in({0, 200}, state::untouched), 199u) << "more than fit into one call";
+  EXPECT_EQ(state_of(40), state::resident) << "locked memory keeps its bytes";
+  check({40, 1});
+  engine_->validate();
+  kernel_.set_locked({40, 1}, false);
+  engine_->ranges().discard({0, 200});
+  expected_.forget({0, 200});
+  EXPECT_EQ(kernel_.present_pages(), 0u);
+  check({0, 200});
+}
+
 // A handler may look at a fault late, when the program has freed the page: then the page is filled once more.
 TEST_F(directed, a_late_miss_does_not_outlive_its_block) {
   ASSERT_TRUE(engine_->ranges().allocate_guarded({0, 20}));
