@@ -2,11 +2,11 @@
 
 namespace far::heap {
 
-bool path_selector::takes_object_path(unsigned cards, unsigned tag, bool fetched) {
-  const unsigned least = dense_cards_.load(std::memory_order_relaxed);
+bool path_selector::takes_object_path(const page_use& used, unsigned tag, bool fetched) {
+  const unsigned least = dense_units_.load(std::memory_order_relaxed);
   // A page that was read ahead and never used proves nothing, so its path stays the same.
-  if (fetched && cards == 0 && least <= units_a_page) return false;
-  const bool dense = cards >= least;
+  if (fetched && used == page_use{} && least <= units_a_page) return false;
+  const bool dense = used.units >= least;
   if (fetched) page_fetches_[tag].note(dense);
   if (!dense) return true;
   if (fetched || page_fetches_[tag].is_right()) return false;

@@ -17,18 +17,20 @@ namespace far::heap {
 class path_selector {
  public:
   // The least share of accessed units of a dense page: at 0 every page takes the page path, above 1 none.
-  void set_share(double share) { dense_cards_.store(static_cast<unsigned>(share * units_a_page)); }
+  void set_share(double share) { dense_units_.store(static_cast<unsigned>(share * units_a_page)); }
 
-  // Whether further cards of a page can change what becomes of it.
-  [[nodiscard]] bool learns_from(unsigned cards) const {
-    const unsigned least = dense_cards_.load(std::memory_order_relaxed);
-    return cards < least && least <= units_a_page;
+  // Whether further use of a page can change what becomes of it.
+  [[nodiscard]] bool learns_from(const page_use& used) const {
+    const unsigned least = dense_units_.load(std::memory_order_relaxed);
+    return used.units < least && least <= units_a_page;
   }
-  [[nodiscard]] bool is_dense(unsigned cards) const { return cards >= dense_cards_.load(std::memory_order_relaxed); }
+  [[nodiscard]] bool is_dense(const page_use& used) const {
+    return used.units >= dense_units_.load(std::memory_order_relaxed);
+  }
 
-  // A page is about to leave, with as many cards set. `fetched`: it came as a page. Returns whether it comes back
+  // A page is about to leave, of which so much was used. `fetched`: it came as a page. Returns whether it comes back
   // object by object. Any thread.
-  [[nodiscard]] bool takes_object_path(unsigned cards, unsigned tag, bool fetched);
+  [[nodiscard]] bool takes_object_path(const page_use& used, unsigned tag, bool fetched);
 
   // Another tag gets the number.
   void forget(unsigned tag) { page_fetches_[tag].forget(); }
@@ -36,7 +38,7 @@ class path_selector {
   static constexpr unsigned tried_one_in = 16;
 
  private:
-  std::atomic<unsigned> dense_cards_{units_a_page * 8 / 10};
+  std::atomic<unsigned> dense_units_{units_a_page * 8 / 10};
   std::array<forecast, most_tags> page_fetches_;  // a case: a page came as a page, and was dense when it left
   std::atomic<unsigned> tries_{0};
 };
