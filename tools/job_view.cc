@@ -47,13 +47,15 @@ result<preload::job_mapping> find_job(pid_t pid) {
   return preload::job_mapping::look_at(sent.value());
 }
 
+// A folder that cannot be read any further gives what was read of it.
 std::vector<preload::job_mapping> find_jobs() {
   std::vector<preload::job_mapping> found;
   for (const std::string& directory : preload::job_directories()) {
     std::error_code failure;
     std::vector<std::string> paths;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, failure)) {
-      if (preload::is_job_file(entry.path().filename().string())) paths.push_back(entry.path().string());
+    std::filesystem::directory_iterator entry(directory, failure);
+    for (; !failure && entry != std::filesystem::directory_iterator(); entry.increment(failure)) {
+      if (preload::is_job_file(entry->path().filename().string())) paths.push_back(entry->path().string());
     }
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
@@ -65,11 +67,14 @@ std::vector<preload::job_mapping> find_jobs() {
   return found;
 }
 
-// A process without a job has no shared memory to read: it is asked over its control socket, and shown as a job of one.
-result<job_snapshot> take_snapshot(pid_t lone_process) {
-  const result<std::string> reply = control::send_control_request(lone_process, "stats");
-  if (!reply) return reply.error();
-  const auto counted = nlohmann::json::parse(reply.value(), nullptr, false);
+namespace {
+
+// How long all processes together have to answer. One that serves another peer takes control_deadline_ms at most.
+constexpr int patience_ms = 2 * control::control_deadline_ms;
+
+// What a process without a job has answered, as a job of one.
+result<job_snapshot> snapshot_of(pid_t lone_process, const std::string& reply) {
+  const auto counted = nlohmann::json::parse(reply, nullptr, false);
   if (!counted.is_object() || counted.contains("in_job")) {
     return error{"process " + std::to_string(lone_process) + " is part of a job, or speaks another version", EINVAL};
   }
@@ -96,8 +101,8 @@ result<job_snapshot> take_snapshot(pid_t lone_process) {
   return taken;
 }
 
-// They listen on "farheap-PID" (control/control.h). In jobs, too.
-std::vector<pid_t> find_lone_processes() {
+// All runtimes of this network namespace, those in jobs, too. They listen on "farheap-PID" (control/control.h).
+std::vector<pid_t> find_listening_processes() {
   constexpr std::string_view mark = " @farheap-";
   std::set<pid_t> listening;
   std::ifstream sockets("/proc/net/unix");
@@ -108,11 +113,16 @@ std::vector<pid_t> find_lone_processes() {
     const result<pid_t> pid = parse_pid(digits.substr(0, digits.find('.')));
     if (pid) listening.insert(pid.value());
   }
-  std::vector<pid_t> found;
-  for (const pid_t pid : listening) {
-    if (take_snapshot(pid).ok()) found.push_back(pid);
-  }
-  return found;
+  return {listening.begin(), listening.end()};
+}
+
+}  // namespace
+
+// It has no shared memory to read: it is asked over its control socket.
+result<job_snapshot> take_snapshot(pid_t lone_process) {
+  const result<std::string> reply = control::send_control_request(lone_process, "stats");
+  if (!reply) return reply.error();
+  return snapshot_of(lone_process, reply.value());
 }
 
 std::vector<job_snapshot> take_all_snapshots() {
@@ -121,8 +131,11 @@ std::vector<job_snapshot> take_all_snapshots() {
     job_snapshot taken = take_snapshot(job);
     if (taken.totals.running > 0) seen.push_back(std::move(taken));
   }
-  for (const pid_t pid : find_lone_processes()) {
-    result<job_snapshot> taken = take_snapshot(pid);  // one that has ended says nothing
+  const std::vector<pid_t> listening = find_listening_processes();
+  const std::vector<result<std::string>> replies = control::send_control_requests(listening, "stats", patience_ms);
+  for (std::size_t i = 0; i < listening.size(); ++i) {
+    if (!replies[i]) continue;  // it has ended, is another user's, or says nothing
+    result<job_snapshot> taken = snapshot_of(listening[i], replies[i].value());
     if (taken) seen.push_back(std::move(taken).value());
   }
   return seen;

@@ -33,10 +33,8 @@ struct job_snapshot {
 // A process with a runtime of its own, outside jobs (far::runtime), as a job of itself. Errors say what to do.
 [[nodiscard]] result<job_snapshot> take_snapshot(pid_t lone_process);
 
-// All such processes of this user on this machine, and in this network namespace; of all users for root.
-[[nodiscard]] std::vector<pid_t> find_lone_processes();
-
-// All jobs of this user in which something runs, and all such processes; of all users for root.
+// All jobs of this user in which something runs, and all such processes of this network namespace; of all users for
+// root. Processes that do not answer are left out after a second, however many there are.
 [[nodiscard]] std::vector<job_snapshot> take_all_snapshots();
 
 // `text` as a process number, or an error with the exit code for wrong usage.

@@ -1,17 +1,55 @@
 #include "metrics.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
+
+#include "tests/support/scratch_folder.h"
+
+namespace far::tools {
+namespace {
+
+std::atomic<bool> broken_folders{false};
+std::atomic<int> failed_reads{0};
+
+}  // namespace
+}  // namespace far::tools
+
+// In place of the C library's: folders whose disk fails behind their first entry.
+extern "C" __attribute__((visibility("default"))) dirent* readdir(DIR* folder) {
+  using function = dirent* (*)(DIR*);
+  static const auto real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "readdir"));
+  static const DIR* has_given = nullptr;
+  if (far::tools::broken_folders && has_given == folder) {
+    has_given = nullptr;
+    ++far::tools::failed_reads;
+    errno = EIO;
+    return nullptr;
+  }
+  dirent* const got = real(folder);
+  if (got != nullptr && *got->d_name != '.') has_given = folder;
+  return got;
+}
 
 namespace far::tools {
 namespace {
@@ -60,17 +98,23 @@ TEST(Metrics, LabelsAreUtf8) {
   }
 }
 
+// Listens as the program of this process number would.
+int listen_as(pid_t pid) {
+  const int listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  const std::string name = "farheap-" + std::to_string(pid);
+  std::memcpy(at.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  EXPECT_EQ(bind(listener, reinterpret_cast<const sockaddr*>(&at), length), 0);
+  EXPECT_EQ(listen(listener, 8), 0);
+  return listener;
+}
+
 // Answers `connections` requests as a program of this process number would.
 class impostor {
  public:
-  impostor(std::string reply, int connections) : listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    sockaddr_un at{};
-    at.sun_family = AF_UNIX;
-    const std::string name = "farheap-" + std::to_string(getpid());
-    std::memcpy(at.sun_path + 1, name.data(), name.size());
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&at), length), 0);
-    EXPECT_EQ(listen(listener_, 8), 0);
+  impostor(std::string reply, int connections) : listener_(listen_as(getpid())) {
     thread_ = std::thread([this, connections, said = std::move(reply)] {
       for (int i = 0; i < connections; ++i) {
         const int client = accept(listener_, nullptr, nullptr);
@@ -105,6 +149,43 @@ TEST(Metrics, AnswersThatAreNotCountersAreRefused) {
   const result<job_snapshot> seen = take_snapshot(getpid());
   ASSERT_TRUE(seen.ok()) << seen.error().message;
   EXPECT_EQ(seen.value().processes.front().counted.misses, 12u);
+}
+
+// A process that does not answer keeps no other out of a scrape, and each is asked once: a second time would double the
+// wait for the silent one.
+TEST(Metrics, ASilentProcessIsLeftOut) {
+  const pid_t silent = fork();
+  if (silent == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    listen_as(getpid());
+    for (;;) pause();
+  }
+  const impostor program("farheap/1 ok {\"misses\": 12}\n", 1);
+  // Before there are two names, there is nobody to wait for.
+  const std::string name = "farheap-" + std::to_string(silent);
+  for (std::string names; names.find(name) == std::string::npos;) {
+    std::ifstream file("/proc/net/unix");
+    names.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const std::vector<job_snapshot> seen = take_all_snapshots();
+  kill(silent, SIGKILL);
+  waitpid(silent, nullptr, 0);
+  const auto is_seen = [&](pid_t pid) {
+    return std::ranges::any_of(seen, [&](const job_snapshot& job) { return job.processes.front().pid == pid; });
+  };
+  EXPECT_TRUE(is_seen(getpid()));
+  EXPECT_FALSE(is_seen(silent));
+}
+
+TEST(Metrics, AFolderThatCannotBeReadHarmsNobody) {
+  const scratch_folder folder;
+  std::ofstream(folder.path() + "/first");
+  std::ofstream(folder.path() + "/second");
+  ASSERT_EQ(setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1), 0);
+  broken_folders = true;
+  EXPECT_NO_THROW(static_cast<void>(find_jobs()));
+  broken_folders = false;
+  EXPECT_GT(failed_reads.load(), 0);
 }
 
 TEST(Metrics, WithoutProgramsThereAreNoSamples) {

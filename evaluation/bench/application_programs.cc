@@ -22,23 +22,6 @@ result<nlohmann::json> figures_of(const result<child_outcome>& ended) {
   return said;
 }
 
-// Runs the client; the server's own figures.
-result<application_outcome> run_load(const application& run, const std::vector<std::string>& command) {
-  auto server = background_server::start(command, "listening", start_deadline_ns);
-  if (!server) return server.error();
-  const std::string& ready = server.value()->ready_line();
-  std::vector<std::string> client = {product("apps/cached-load"), "--json", "--port",
-                                     ready.substr(ready.find_last_of(' ') + 1)};
-  client.insert(client.end(), run.load.begin(), run.load.end());
-  const auto said = figures_of(run_child(client, run_deadline_ns));
-  if (!said) return said.error();
-  application_outcome outcome;
-  outcome.seconds = said.value().at("seconds");
-  outcome.cpu_ns = static_cast<double>(server.value()->cpu_ns());
-  outcome.peak_bytes = static_cast<double>(server.value()->peak_bytes());
-  return outcome;
-}
-
 }  // namespace
 
 std::vector<application> applications(bool quick) {
@@ -83,7 +66,7 @@ result<application_outcome> run_application(const application& run, const std::s
   command.push_back(product("apps/" + run.name + "-" + build));
   command.insert(command.end(), run.arguments.begin(), run.arguments.end());
   command.insert(command.end(), more.begin(), more.end());
-  if (!run.load.empty()) return run_load(run, command);
+  if (!run.load.empty()) return run_server(command, run.load);
   command.emplace_back("--json");
   const auto ended = run_child(command, run_deadline_ns);
   const auto said = figures_of(ended);
@@ -100,6 +83,26 @@ result<application_outcome> run_application(const application& run, const std::s
     outcome.p50_ns = latency->at("p50").get<double>() * 1000;
     outcome.p99_ns = latency->at("p99").get<double>() * 1000;
   }
+  return outcome;
+}
+
+result<application_outcome> run_server(const std::vector<std::string>& command, const std::vector<std::string>& load) {
+  auto server = background_server::start(command, "listening", start_deadline_ns);
+  if (!server) return server.error();
+  const std::string& ready = server.value()->ready_line();
+  std::vector<std::string> client = {product("apps/cached-load"), "--json", "--port",
+                                     ready.substr(ready.find_last_of(' ') + 1)};
+  client.insert(client.end(), load.begin(), load.end());
+  const auto said = figures_of(run_child(client, run_deadline_ns));
+  if (!said) return said.error();
+  application_outcome outcome;
+  outcome.seconds = said.value().at("seconds");
+  outcome.cpu_ns = static_cast<double>(server.value()->cpu_ns());
+  outcome.peak_bytes = static_cast<double>(server.value()->peak_bytes());
+  // The client verifies each value.
+  outcome.results =
+      fmt::format("{} gets, {} hits, {} sets", said.value().at("gets").get<std::uint64_t>(),
+                  said.value().at("hits").get<std::uint64_t>(), said.value().at("sets").get<std::uint64_t>());
   return outcome;
 }
 

@@ -24,7 +24,7 @@ struct application_outcome {
   double seconds = 0;     // of its work, without making its data
   double cpu_ns = 0;      // of the whole process
   double peak_bytes = 0;  // resident in it
-  std::string results;    // the same text for the same results; of a server, none
+  std::string results;    // the same text for the same results
   double misses = -1;     // -1: it does not tell
   double p50_ns = -1;     // of the latency of a request, likewise
   double p99_ns = -1;
@@ -35,5 +35,10 @@ struct application_outcome {
 [[nodiscard]] result<application_outcome> run_application(const application& run, const std::string& build,
                                                           const std::vector<std::string>& launcher,
                                                           const std::vector<std::string>& more);
+
+// Starts the server `command`, which says on which port it listens, and runs the client evaluation/apps/cached/load.cc
+// on it, with the arguments `load`. The seconds are the client's, the other costs the server's.
+[[nodiscard]] result<application_outcome> run_server(const std::vector<std::string>& command,
+                                                     const std::vector<std::string>& load);
 
 }  // namespace far::bench

@@ -17,7 +17,7 @@ struct settings {
   std::uint64_t working_set_bytes = 0;  // 0: the default of the benchmark
   std::string trace;                    // replacement: the file of a traced program
   std::string only;                     // run only configurations whose name contains this text
-  std::string workload;                 // run, applications: only workloads whose name contains this text
+  std::string workload;                 // run, compiled, applications: only workloads whose name contains this text
 };
 
 // The result of a benchmark: its figures, and how to print them.
@@ -48,6 +48,7 @@ struct outcome {
 [[nodiscard]] result<outcome> run_application(const settings& chosen, const std::string& name);
 [[nodiscard]] result<outcome> run_intensity(const settings& chosen);
 [[nodiscard]] result<outcome> run_unchanged(const settings& chosen);
+[[nodiscard]] result<outcome> run_compiled(const settings& chosen);
 [[nodiscard]] result<outcome> run_policies(const settings& chosen);
 [[nodiscard]] result<outcome> run_replacement(const settings& chosen);
 [[nodiscard]] result<outcome> run_coverage(const settings& chosen);

@@ -3,31 +3,18 @@
 #include <errno.h>
 #include <fmt/format.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "child.h"
 #include "heap_bench.h"
 #include "scratch_folder.h"
 
 namespace far::bench {
 
 namespace {
-
-// Empty when it is in none of the folders of PATH.
-std::string find_program(const std::string& name) {
-  const char* const folders = getenv("PATH");
-  std::istringstream list(folders != nullptr ? folders : "/usr/bin:/bin");
-  for (std::string folder; std::getline(list, folder, ':');) {
-    const std::string path = folder + "/" + name;
-    if (access(path.c_str(), X_OK) == 0) return path;
-  }
-  return {};
-}
 
 // The format is valgrind's "Callgrind Format Specification". Within a block that begins with fn=, a line that begins
 // with a digit, + , - or * is a position and a cost: the function's own, or, after calls=, that of what it called.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <sstream>
 
 #include "base/units.h"
 #include "benchmark.h"
@@ -136,6 +138,16 @@ std::string own_path() {
 std::string product(const std::string& name) {
   const std::string own = own_path();
   return own.substr(0, own.find_last_of('/') + 1) + name;
+}
+
+std::string find_program(const std::string& name) {
+  const char* const folders = getenv("PATH");
+  std::istringstream list(folders != nullptr ? folders : "/usr/bin:/bin");
+  for (std::string folder; std::getline(list, folder, ':');) {
+    const std::string path = folder + "/" + name;
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return {};
 }
 
 }  // namespace far::bench

@@ -24,5 +24,7 @@ struct child_outcome {
 // The path of this program, and of another that was built with it: "farheap", "apps/psort".
 [[nodiscard]] std::string own_path();
 [[nodiscard]] std::string product(const std::string& name);
+// The path of a program in one of the folders of PATH; empty when it is in none.
+[[nodiscard]] std::string find_program(const std::string& name);
 
 }  // namespace far::bench

@@ -60,6 +60,8 @@ constexpr std::array benchmarks = {
     listed{"intensity", "walks with more or less work for each page, beside the same all local (AIFM, figure 13)",
            run_intensity},
     listed{"run", "whole programs, unchanged, in a part of the memory that they want, beside swap", run_unchanged},
+    listed{"compiled", "plain programs, recompiled by farheap-clang++, beside clang -O3 and swap (TrackFM, section 4)",
+           run_compiled},
     listed{"policies", "pages fetched under each policy, by the share of memory that is local", run_policies},
     listed{"replacement", "misses under each policy on streams of accesses, beside LRU and the optimum",
            run_replacement},
@@ -151,11 +153,11 @@ int main(int argc, char** argv) {
   app.add_option("--runs", chosen.runs, "how often to measure each configuration")->check(CLI::Range(1u, 1000u));
   app.add_flag("--quick", chosen.quick, "fewer and shorter runs, for a first look");
   app.add_option("--working-set", working_set,
-                 "pager, deref, objects, hybrid: how much memory the workloads use, such as 1G");
+                 "pager, deref, objects, hybrid, compiled: how much memory the workloads use, such as 1G");
   app.add_option("--trace", chosen.trace, "replacement: the misses in this file, which farheap trace has made");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
   app.add_option("--workload", chosen.workload,
-                 "run, applications, and each of them: only workloads whose name contains this text");
+                 "run, compiled, applications, and each of them: only workloads whose name contains this text");
   CLI11_PARSE(app, argc, argv);
 
   if (!working_set.empty()) {

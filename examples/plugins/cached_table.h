@@ -1,4 +1,5 @@
-// A hash table on a memory server (hash_table.cc), with the entries that were used last in local memory.
+// A hash table on a memory server (hash_table.cc), with the entries that were used last in local memory: for programs
+// without a far::runtime. Others use far::remote_hash_map.
 //
 //     cached_table table("tcp://cache1:7070", cached_table::caching::inclusive, 10'000);
 //     table.put("pear", "green");
@@ -6,6 +7,7 @@
 #pragma once
 
 #include <far/device.h>
+#include <far/remote_table.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +21,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <vector>
-
-#include "hash_table.h"
 
 // Thread-safe. The table belongs to this object, and ends with it.
 class cached_table {
@@ -47,7 +47,7 @@ class cached_table {
     }
     ++misses_;
     std::optional<std::string> value = how_ == caching::inclusive
-                                           ? answer(device_.ask(hash_table_operation::get, bytes_of(key)))
+                                           ? answer(device_.ask(far::remote_table::get, bytes_of(key)))
                                            : take(key, room_for_one());
     if (value) keep(key, *value);
     return value;
@@ -61,7 +61,7 @@ class cached_table {
       if (found != index_.end()) forget(found->second);
       std::string both;
       add(key, value, both);
-      device_.compute(hash_table_operation::put, bytes_of(both));
+      device_.compute(far::remote_table::put, bytes_of(both));
       return keep(key, value);
     }
     if (found == index_.end()) {
@@ -84,7 +84,7 @@ class cached_table {
 
   [[nodiscard]] std::uint64_t size() {
     const std::lock_guard guard(lock_);
-    const std::vector<std::byte> got = device_.ask(hash_table_operation::count);
+    const std::vector<std::byte> got = device_.ask(far::remote_table::count);
     std::uint64_t there = 0;
     if (got.size() == sizeof there) std::memcpy(&there, got.data(), sizeof there);
     return how_ == caching::inclusive ? there : there + order_.size();
@@ -126,7 +126,7 @@ class cached_table {
     std::string arguments;
     add(key, arguments);
     if (given != order_.end()) add(given->key, given->value, arguments);
-    std::optional<std::string> taken = answer(device_.compute(hash_table_operation::take, bytes_of(arguments)));
+    std::optional<std::string> taken = answer(device_.compute(far::remote_table::take, bytes_of(arguments)));
     if (given != order_.end()) forget(given);
     return taken;
   }

@@ -28,6 +28,7 @@
 
 #include "far/detail/grace.h"
 #include "far/detail/leaving_notes.h"
+#include "far/detail/own_tag.h"
 #include "far/detail/pointer.h"
 #include "far/detail/retired.h"
 #include "far/device.h"
@@ -108,7 +109,7 @@ class device_objects {
   device_objects(runtime& home, device& at, replacement how = {})
       : home_(home),
         device_(at),
-        tag_(home, how, before_leaving<copy>([notes = notes_](const copy& one) { notes->add(one.object); })),
+        tag_(tag(home, how, before_leaving<copy>([notes = notes_](const copy& one) { notes->add(one.object); }))),
         thread_([this] { look_after_copies(); }) {}
   // Writes back what it can. Call flush() before, to learn what it cannot. Requires: no scope holds a copy.
   ~device_objects() {
@@ -118,7 +119,6 @@ class device_objects {
       flush();
     } catch (...) {  // as documented
     }
-    tag_.give_back();
   }
   device_objects(const device_objects&) = delete;
   device_objects& operator=(const device_objects&) = delete;
@@ -248,12 +248,12 @@ class device_objects {
   }
 
   [[nodiscard]] T read(std::uint64_t object) {
-    detail::give_way(tag_);
+    detail::give_way(tag_.get());
     const scope here(home_);
     return *reach(here, object, false);
   }
   void write(std::uint64_t object, const T& value) {
-    detail::give_way(tag_);
+    detail::give_way(tag_.get());
     const scope here(home_);
     with_slot(object, [&](slot& one) {
       const bool is_there =
@@ -280,7 +280,7 @@ class device_objects {
   [[nodiscard]] static bool is_empty(const slot& one) { return one.word.load(std::memory_order_relaxed) == 0; }
   [[nodiscard]] static copy* at_address(std::byte* address) { return std::launder(reinterpret_cast<copy*>(address)); }
   void make_copy(slot& one, const T& value) {
-    detail::make_object<copy>(tag_, one.word, copy{one.object, value});
+    detail::make_object<copy>(tag_.get(), one.word, copy{one.object, value});
     copies_.fetch_add(1, std::memory_order_relaxed);
   }
   // Takes the copy away; scopes that hold it keep it until they end.
@@ -420,7 +420,7 @@ class device_objects {
   runtime& home_;
   device& device_;
   const std::shared_ptr<detail::leaving_notes> notes_ = std::make_shared<detail::leaving_notes>();
-  tag tag_;
+  const detail::own_tag tag_;
   detail::retired_list retired_{1};
   mutex index_lock_;  // after a slot's
   std::unordered_map<std::uint64_t, slot_pointer> index_;

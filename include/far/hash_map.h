@@ -28,6 +28,7 @@
 #include "far/detail/hash_shard.h"
 #include "far/detail/hash_state.h"
 #include "far/detail/left_entries.h"
+#include "far/detail/own_tag.h"
 #include "far/detail/pointer.h"
 #include "far/detail/retired.h"
 #include "far/detail/thread_sanitizer.h"
@@ -251,15 +252,15 @@ class hash_map {
   }
 
  private:
-  hash_map(runtime& home, while_local leaving, std::shared_ptr<detail::left_entries> left, hash_map_limits limits,
-           eviction_callback&& on_eviction, const Hash& hash_of, const Equal& equal)
-      : state_(std::make_unique<state>(tag(home, leaving.how, before_leaving<entry>([left, hash_of](const entry& one) {
-                                             left->note(detail::hashed(hash_of(one.key)));
-                                           })),
-                                       tag(home), limits, std::move(on_eviction), hash_of, equal)) {
+  hash_map(runtime& home, while_local leaving, const std::shared_ptr<detail::left_entries>& left,
+           hash_map_limits limits, eviction_callback&& on_eviction, const Hash& hash_of, const Equal& equal)
+      : state_(std::make_unique<state>(
+            detail::own_tag(tag(home, leaving.how, before_leaving<entry>([left, hash_of](const entry& one) {
+                                  left->note(detail::hashed(hash_of(one.key)));
+                                }))),
+            left, limits, std::move(on_eviction), hash_of, equal)) {
     detail::require_element<K>();
     detail::require_element<V>();
-    state_->left = std::move(left);
   }
 
   static constexpr bool is_transparent = requires {

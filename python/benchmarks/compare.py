@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """One job over arrays that do not fit: far memory beside numpy.memmap, Dask and the kernel's swap.
 
-    compare.py [--count N] [--share 25] [--runs 3] [--make-swap]
+    compare.py [--count N] [--share 25] [--runs 3] [--far TIER] [--make-swap]
                                                        in an environment with NumPy and farheap; Dask and swap if there
 
 The job makes two columns of N numbers, walks over them, groups one by the other, and sorts a part; each way computes
 the same result, which is compared. `native` has all memory. The others have SHARE percent of its peak:
 
-    farheap.memory()    the budget of a block; the far tier is a file
+    farheap.memory()    the budget of a block; the far tier is a file, or TIER: beside swap in RAM, memory: is its equal
     farheap run         the same for the whole program
     numpy.memmap        the arrays are files, and the program goes through them by pieces, as its temporaries would not
                         fit; in a memory cgroup of that limit, so that the page cache counts
@@ -115,7 +115,7 @@ def run_job(chosen):
         elif chosen.job == "block":
             import farheap
 
-            with farheap.memory(local=chosen.local, far=f"file:{folder}"):
+            with farheap.memory(local=chosen.local, far=chosen.far or f"file:{folder}"):
                 result = job_in_memory(chosen.count)
         else:
             result = job_in_memory(chosen.count)
@@ -156,12 +156,13 @@ def has_swap():
 
 def ways(chosen, budget):
     """(name, command, limit in bytes or None), or (name, reason)."""
-    here = [sys.executable, __file__, "--count", str(chosen.count), "--folder", chosen.folder, "--local", str(budget), "--job"]
+    here = [sys.executable, __file__, "--count", str(chosen.count), "--folder", chosen.folder, "--local", str(budget),
+            *(["--far", chosen.far] if chosen.far else []), "--job"]
     yield "native", [*here, "memory"], None
     yield "farheap.memory()", [*here, "block"], None
     for mode in ("thread", "inline"):
         yield (f"farheap run, {mode}", [sys.executable, "-m", "farheap", "run", "--local", str(budget), "--far",
-                                         f"file:{chosen.folder}", "--fault-mode", mode, *here[1:], "memory"], None)
+                                         chosen.far or f"file:{chosen.folder}", "--fault-mode", mode, *here[1:], "memory"], None)
     yield "numpy.memmap", [*here, "memmap"], budget
     if importlib.util.find_spec("dask") is None:
         yield "dask.array", "Dask is not installed here; pip install 'dask[array]'"
@@ -241,6 +242,7 @@ def main():
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--patience", type=int, default=600, metavar="SECONDS", help="for one run of a job (default: %(default)s)")
     parser.add_argument("--make-swap", action="store_true", help="make swap in RAM for the comparison, as root")
+    parser.add_argument("--far", metavar="TIER", help="where far memory is (default: a file in the folder)")
     parser.add_argument("--folder", default="/var/tmp", help="for files: of far memory, and of numpy.memmap")
     parser.add_argument("--job", choices=("memory", "block", "memmap", "dask"), help=argparse.SUPPRESS)
     parser.add_argument("--local", help=argparse.SUPPRESS)

@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -14,6 +15,9 @@
 #include <cstring>
 #include <ctime>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -353,21 +357,18 @@ bool is_answered(pid_t pid) noexcept {
   return connect_to(pid, now_ms()).ok();
 }
 
+namespace {
+
+std::string line_of(std::string_view request) {
+  return std::string(version_prefix) + std::string(request) + "\n";
+}
+
 // Messages are short and come in one piece, so one receive is enough. A peer that closes without a reply has refused
 // our credentials.
-result<std::string> send_control_request(pid_t pid, std::string_view request) {
+result<std::string> receive_reply(int socket, pid_t pid, std::int64_t deadline_ms) {
   const std::string process = "process " + std::to_string(pid);
-  const bool is_patient = request.starts_with(add_server_prefix);
-  const std::int64_t deadline_ms = now_ms() + (is_patient ? patient_client_deadline_ms : client_deadline_ms);
-  const result<std::unique_ptr<open_descriptor>> connected = connect_to(pid, deadline_ms);
-  if (!connected) return connected.error();
-  const open_descriptor& socket = *connected.value();
-  const std::string line = std::string(version_prefix) + std::string(request) + "\n";
   std::array<char, control_reply_bytes> reply;
-  ssize_t got = -1;
-  if (transmit(socket.number(), line.data(), line.size(), -1, deadline_ms)) {
-    got = receive(socket.number(), reply.data(), reply.size(), -1, deadline_ms);
-  }
+  ssize_t got = receive(socket, reply.data(), reply.size(), -1, deadline_ms);
   if (got < 0 && (errno == ECONNRESET || errno == EPIPE)) got = 0;
   if (got < 0) return error{process + " gave no reply: " + std::strerror(errno) + "; try again", errno};
   if (got == 0) return error{process + " refused to answer; only its own user and root may ask", EPERM};
@@ -377,6 +378,103 @@ result<std::string> send_control_request(pid_t pid, std::string_view request) {
   if (text.starts_with("farheap/1 ok ")) return std::string(text.substr(13));
   if (text.starts_with("farheap/1 error ")) return error{process + ": " + std::string(text.substr(16))};
   return error{process + " speaks another version of the protocol; use the `farheap` it was started with"};
+}
+
+// Asks a crowd of processes, each over a socket of its own.
+class crowd_of_requests {
+ public:
+  crowd_of_requests(std::span<const pid_t> processes, std::string_view request)
+      : processes_(processes), line_(line_of(request)), replies_(processes.size(), error{"", ETIMEDOUT}) {
+    sockets_.resize(processes.size());
+    for (std::size_t i = 0; i < processes.size(); ++i) to_connect_.push_back(i);
+  }
+
+  std::vector<result<std::string>> run(std::int64_t deadline_ms) {
+    for (connect_all(); has_open(); connect_all()) {
+      const std::int64_t left_ms = deadline_ms - now_ms();
+      if (left_ms <= 0) break;
+      // A process with a line of others before it is tried again soon.
+      wait(to_connect_.empty() ? left_ms : std::min<std::int64_t>(left_ms, 10));
+    }
+    for (std::size_t i = 0; i < processes_.size(); ++i) {
+      const bool is_silent = sockets_[i] != nullptr || std::ranges::count(to_connect_, i) > 0;
+      if (is_silent) fail(i, ETIMEDOUT);
+    }
+    return std::move(replies_);
+  }
+
+ private:
+  [[nodiscard]] bool has_open() const {
+    return !to_connect_.empty() || std::ranges::any_of(sockets_, [](const auto& one) { return one != nullptr; });
+  }
+  void fail(std::size_t which, int code) {
+    replies_[which] =
+        error{"process " + std::to_string(processes_[which]) + " gave no reply: " + std::strerror(code) + "; try again",
+              code};
+  }
+  // Never waits.
+  void connect_all() {
+    std::erase_if(to_connect_, [&](std::size_t which) {
+      result<std::unique_ptr<open_descriptor>> connected = connect_to(processes_[which], now_ms());
+      if (!connected) {
+        if (connected.error().code == EAGAIN) return false;
+        replies_[which] = connected.error();
+      } else if (transmit(connected.value()->number(), line_.data(), line_.size(), -1, now_ms())) {
+        sockets_[which] = std::move(connected).value();
+      } else {
+        fail(which, errno);
+      }
+      return true;
+    });
+  }
+  void wait(std::int64_t at_most_ms) {
+    std::vector<pollfd> watched;
+    for (const auto& one : sockets_) watched.push_back({one == nullptr ? -1 : one->number(), POLLIN, 0});
+    if (poll(watched.data(), watched.size(), static_cast<int>(at_most_ms)) <= 0) return;
+    for (std::size_t i = 0; i < watched.size(); ++i) {
+      if (watched[i].revents == 0) continue;
+      replies_[i] = receive_reply(sockets_[i]->number(), processes_[i], now_ms());
+      sockets_[i].reset();
+    }
+  }
+
+  const std::span<const pid_t> processes_;
+  const std::string line_;
+  std::vector<result<std::string>> replies_;
+  std::vector<std::unique_ptr<open_descriptor>> sockets_;  // of those that were asked and have not replied
+  std::vector<std::size_t> to_connect_;
+};
+
+}  // namespace
+
+result<std::string> send_control_request(pid_t pid, std::string_view request) {
+  const bool is_patient = request.starts_with(add_server_prefix);
+  const std::int64_t deadline_ms = now_ms() + (is_patient ? patient_client_deadline_ms : client_deadline_ms);
+  const result<std::unique_ptr<open_descriptor>> connected = connect_to(pid, deadline_ms);
+  if (!connected) return connected.error();
+  const int socket = connected.value()->number();
+  const std::string line = line_of(request);
+  // One that refuses us may close before it has read the request.
+  const bool is_sent = transmit(socket, line.data(), line.size(), -1, deadline_ms);
+  if (!is_sent && errno != ECONNRESET && errno != EPIPE) {
+    const int code = errno;
+    return error{"process " + std::to_string(pid) + " gave no reply: " + std::strerror(code) + "; try again", code};
+  }
+  return receive_reply(socket, pid, deadline_ms);
+}
+
+// In groups, since each takes a descriptor.
+std::vector<result<std::string>> send_control_requests(std::span<const pid_t> processes, std::string_view request,
+                                                       int timeout_ms) {
+  constexpr std::size_t most_at_once = 256;
+  std::vector<result<std::string>> all;
+  for (std::size_t first = 0; first < processes.size(); first += most_at_once) {
+    const auto some = processes.subspan(first, std::min(most_at_once, processes.size() - first));
+    for (result<std::string>& one : crowd_of_requests(some, request).run(now_ms() + timeout_ms)) {
+      all.push_back(std::move(one));
+    }
+  }
+  return all;
 }
 
 // The job's file comes as a descriptor (SCM_RIGHTS), so the caller needs neither its path nor the right to open it.

@@ -25,8 +25,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/removal.h"
 #include "base/result.h"
@@ -98,6 +100,12 @@ class control_server {
 // and returns the text after "ok". Errors: no process listens, the listener is another process, no reply in five
 // seconds ("add-server": thirty), or the reply is an error; each says what to do.
 [[nodiscard]] result<std::string> send_control_request(pid_t pid, std::string_view request);
+
+// The same to all of them at once: the reply of processes[i] is the i-th. Nobody keeps the others waiting: those that
+// have not replied after `timeout_ms` are errors. So are some of more than 256 processes when the caller has too few
+// descriptors.
+[[nodiscard]] std::vector<result<std::string>> send_control_requests(std::span<const pid_t> processes,
+                                                                     std::string_view request, int timeout_ms);
 
 // Whether a runtime in process `pid` listens.
 [[nodiscard]] bool is_answered(pid_t pid) noexcept;

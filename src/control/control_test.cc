@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -201,16 +204,25 @@ TEST_F(control_test, WakeEndsAWaitForASilentPeer) {
   EXPECT_FALSE(server_->step(0));
 }
 
-// A socket that listens under the `rank`th name of a process, and never answers.
-int take_name(pid_t pid, int rank) {
-  const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+struct named_address {
   sockaddr_un address{};
-  address.sun_family = AF_UNIX;
+  socklen_t length = 0;
+};
+named_address address_of(pid_t pid, int rank) {
+  named_address at;
+  at.address.sun_family = AF_UNIX;
   const std::string name = "farheap-" + std::to_string(pid) + (rank == 0 ? "" : "." + std::to_string(rank));
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  EXPECT_EQ(bind(descriptor, reinterpret_cast<sockaddr*>(&address), length), 0) << strerror(errno);
-  EXPECT_EQ(listen(descriptor, 1), 0);
+  std::memcpy(at.address.sun_path + 1, name.data(), name.size());
+  at.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return at;
+}
+
+// A socket that listens under the `rank`th name of a process, and never answers.
+int take_name(pid_t pid, int rank, int backlog = 1) {
+  const int descriptor = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const named_address at = address_of(pid, rank);
+  EXPECT_EQ(bind(descriptor, reinterpret_cast<const sockaddr*>(&at.address), at.length), 0) << strerror(errno);
+  EXPECT_EQ(listen(descriptor, backlog), 0);
   return descriptor;
 }
 
@@ -298,6 +310,56 @@ TEST(Control, SendsTheFileOfItsJob) {
     close(sent);
   }
   close(file);
+}
+
+// A process that listens under its name and never says anything.
+class silent_process {
+ public:
+  explicit silent_process(int backlog) {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    number_ = fork();
+    if (number_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      take_name(getpid(), 0, backlog);
+      if (write(ready[1], "x", 1) == 1) pause();
+      _exit(1);
+    }
+    close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+  }
+  ~silent_process() {
+    kill(number_, SIGKILL);
+    waitpid(number_, nullptr, 0);
+  }
+  silent_process(const silent_process&) = delete;
+  silent_process& operator=(const silent_process&) = delete;
+
+  [[nodiscard]] pid_t number() const { return number_; }
+
+ private:
+  pid_t number_ = -1;
+};
+
+// Asked one after the other, the last would have no time left.
+TEST_F(control_test, SilentProcessesKeepNobodyWaiting) {
+  const silent_process silent(8);
+  const silent_process crowded(0);
+  const named_address at = address_of(crowded.number(), 0);
+  const int before_us = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(before_us, reinterpret_cast<const sockaddr*>(&at.address), at.length), 0);
+  start();
+  const std::vector<pid_t> asked{silent.number(), crowded.number(), 1 << 30, getpid()};
+  const std::vector<result<std::string>> replies = send_control_requests(asked, "stats", 3'000);
+  close(before_us);
+  ASSERT_EQ(replies.size(), 4u);
+  EXPECT_EQ(replies[0].error().code, ETIMEDOUT);
+  EXPECT_EQ(replies[1].error().code, ETIMEDOUT);
+  EXPECT_EQ(replies[2].error().code, ECONNREFUSED);
+  ASSERT_TRUE(replies[3].ok()) << replies[3].error().message;
+  EXPECT_NE(replies[3].value().find("\"misses\": 7"), std::string::npos) << replies[3].value();
 }
 
 TEST(Control, NobodyListens) {

@@ -93,7 +93,7 @@ outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id
 }
 
 // Fills as many pages ahead as are filled behind, so a buffer that is written from start to end faults once for each
-// doubling.
+// doubling; and one that is written from its end, as memcpy() does where both buffers lie alike in their pages.
 outcome miss_handler::fill_with_zeros(page_id page, bool write) {
   // Held until the page is in place: the block must not be freed, and stop being guarded, in between.
   block& holder = shared_.blocks.holding(page);
@@ -109,45 +109,59 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
     shared_.local.release(1);
     return outcome::busy;
   }
-  const std::size_t count = 1 + claim_untouched(page + 1, filled_before(shared_.pages, page, batch_pages - 1));
+  const page_range filled = claim_neighbours(page);
   const bool writable = write || !shared_.writes_tracked;
   int failure = 0;
   std::size_t done = 0;
   backoff waiting;
-  while (done < count) {
+  while (done < filled.count) {
     done +=
-        shared_.space.install({page + done, count - done}, shared_.zeros,
+        shared_.space.install({filled.first + done, filled.count - done}, shared_.zeros,
                               writable ? platform::mapping::writable : platform::mapping::write_protected, &failure);
-    if (done == count) break;
+    if (done == filled.count) break;
     wait_for_kernel_memory(failure, &waiting);
   }
-  for (page_id filled = page; filled < page + count; ++filled) {
-    shared_.pages.update(filled, [writable](page_word now) {
+  for (page_id other = filled.first; other < filled.first + filled.count; ++other) {
+    shared_.pages.update(other, [writable](page_word now) {
       return now.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
     });
-    shared_.admit(filled, temperature::warm);
+    shared_.admit(other, temperature::warm);
   }
-  shared_.count.zero_fills.add(count);
+  shared_.count.zero_fills.add(filled.count);
   return outcome::resolved;
 }
 
-// Claims untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost no
-// fault of their own. Requires: the block's lock is held.
-std::size_t miss_handler::claim_untouched(page_id first, std::size_t most) {
-  const block_id id = block_of(first - 1);
+// The page, and untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost
+// no fault of their own. Requires: the page is claimed, and the block's lock is held.
+page_range miss_handler::claim_neighbours(page_id page) {
+  const block_id id = block_of(page);
   const block& holder = shared_.blocks.at(id);
   holder.lock.assert_held();
-  if (holder.allocated_pages != block_pages) return 0;
-  const std::uint64_t reserve = shared_.local.low_watermark_pages() / 2;
-  std::size_t count = 0;
-  for (page_id page = first; count < most && block_of(page) == id; ++page, ++count) {
-    page_word word = shared_.pages.load(page);
-    if (word.where() != state::untouched || !shared_.local.try_charge(1, reserve)) break;
-    if (shared_.pages.transition(page, word, word.with_state(state::fetching))) continue;
-    shared_.local.release(1);
-    break;
+  page_range claimed{page, 1};
+  if (holder.allocated_pages != block_pages) return claimed;
+  if (const std::size_t before = filled_before(shared_.pages, page, batch_pages - 1); before > 0) {
+    while (claimed.count <= before && block_of(page + claimed.count) == id && claim_untouched(page + claimed.count)) {
+      ++claimed.count;
+    }
+    return claimed;
   }
-  return count;
+  const std::size_t after = filled_after(shared_.pages, page, batch_pages - 1);
+  while (claimed.count <= after && block_of(claimed.first - 1) == id && claim_untouched(claimed.first - 1)) {
+    --claimed.first;
+    ++claimed.count;
+  }
+  return claimed;
+}
+
+// False when somebody has touched it, or frames are needed for misses.
+bool miss_handler::claim_untouched(page_id page) {
+  page_word word = shared_.pages.load(page);
+  if (word.where() != state::untouched || !shared_.local.try_charge(1, shared_.local.low_watermark_pages() / 2)) {
+    return false;
+  }
+  if (shared_.pages.transition(page, word, word.with_state(state::fetching))) return true;
+  shared_.local.release(1);
+  return false;
 }
 
 outcome miss_handler::on_resident(page_id page, bool write) {

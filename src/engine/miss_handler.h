@@ -35,7 +35,8 @@ class miss_handler {
  private:
   [[nodiscard]] outcome fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write)
       FAR_REQUIRES(fetcher.lock);
-  [[nodiscard]] std::size_t claim_untouched(page_id page, std::size_t most);
+  [[nodiscard]] page_range claim_neighbours(page_id page);
+  [[nodiscard]] bool claim_untouched(page_id page);
   [[nodiscard]] outcome on_resident(page_id page, bool write);
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);

@@ -105,12 +105,24 @@ void read_ahead_state::learn(std::size_t used, std::size_t unused) {
   usefulness_ = (usefulness_ * 7 + observed) / 8;
 }
 
+namespace {
+
+bool is_filled(const residency& pages, page_id page) {
+  const state where = pages.load(page).where();
+  return where != state::untouched && where != state::foreign && where != state::lost;
+}
+
+}  // namespace
+
 std::size_t filled_before(const residency& pages, page_id page, std::size_t most) {
   std::size_t run = 0;
-  for (; run < most && run < page; ++run) {
-    const state before = pages.load(page - 1 - run).where();
-    if (before == state::untouched || before == state::foreign || before == state::lost) break;
-  }
+  while (run < most && run < page && is_filled(pages, page - 1 - run)) ++run;
+  return run;
+}
+
+std::size_t filled_after(const residency& pages, page_id page, std::size_t most) {
+  std::size_t run = 0;
+  while (run < most && page + 1 + run < pages.pages() && is_filled(pages, page + 1 + run)) ++run;
   return run;
 }
 

@@ -75,6 +75,9 @@ class read_ahead_state {
 // How many pages right before an Untouched one have been filled: a buffer that is written from its start.
 [[nodiscard]] std::size_t filled_before(const residency& pages, page_id page, std::size_t most);
 
+// The same of the pages right after it: a buffer that is written from its end.
+[[nodiscard]] std::size_t filled_after(const residency& pages, page_id page, std::size_t most);
+
 // How many pages right before a Remote one left in the same epoch and have come back: a walk over pages that were
 // evicted together.
 [[nodiscard]] std::size_t returned_before(const residency& pages, page_id page, std::size_t most);

@@ -152,6 +152,18 @@ TEST(neighbours, pages_filled_before_end_at_the_first_that_is_not) {
   EXPECT_EQ(filled_before(pages, 3, 64), 3u) << "the heap begins there";
 }
 
+TEST(neighbours, pages_filled_after_end_at_the_first_that_is_not) {
+  residency pages(60);
+  for (page_id page = 10; page < 50; ++page) put(pages, page, page % 2 == 0 ? state::resident : state::remote, 0);
+  EXPECT_EQ(filled_after(pages, 9, 64), 40u);
+  EXPECT_EQ(filled_after(pages, 9, 16), 16u);
+  EXPECT_EQ(filled_after(pages, 47, 64), 2u);
+  EXPECT_EQ(filled_after(pages, 49, 64), 0u);
+  for (page_id page = 57; page < 60; ++page) put(pages, page, state::resident, 0);
+  EXPECT_EQ(filled_after(pages, 56, 64), 3u) << "the heap ends there";
+  EXPECT_EQ(filled_after(pages, 59, 64), 0u);
+}
+
 TEST(neighbours, pages_returned_before_have_left_in_the_same_epoch) {
   residency pages(100);
   for (page_id page = 20; page < 30; ++page) put(pages, page, state::resident, page < 25 ? 3 : 4);

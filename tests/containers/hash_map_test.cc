@@ -40,6 +40,12 @@ std::string text_of(std::uint64_t number) {
   return text;
 }
 
+// A hash whose copies throw when the fuse of a fragile number burns.
+struct fragile_hash {
+  test::fragile part;
+  std::size_t operator()(std::uint64_t key) const { return key * 3; }
+};
+
 // All hashes alike, or almost.
 struct poor_hash {
   std::uint64_t values = 1;
@@ -380,6 +386,27 @@ TEST_F(numbers_test, a_runtime_has_fifteen_maps_of_what_is_local_at_a_time) {
   EXPECT_THROW(numbers(*farheap_, while_local{}), std::runtime_error);
   all.pop_back();
   all.emplace_back(*farheap_, while_local{});
+}
+
+TEST_F(numbers_test, a_map_that_cannot_be_made_keeps_no_tag) {
+  using guarded = hash_map<std::uint64_t, std::uint64_t, fragile_hash>;
+  for (int round = 0; round < 10; ++round) {
+    int copies = 0;
+    for (bool is_made = false; !is_made; ++copies) {
+      const fragile_hash hash_of;
+      fragile::fuse = copies + 1;
+      try {
+        guarded mine(*farheap_, while_local{}, {}, {}, hash_of);
+        fragile::fuse = -1;
+        is_made = mine.put(1, 2);
+      } catch (const std::runtime_error& failure) {
+        ASSERT_STREQ(failure.what(), "the fuse has burnt") << "a tag is missing";
+      }
+    }
+    EXPECT_GE(copies, 4) << "in the handler, in what keeps it, and in the map";
+  }
+  fragile::fuse = -1;
+  EXPECT_EQ(fragile::living, 0);
 }
 
 // Each takes the tag of an earlier one. Entries of a map that is gone, or of another one, must not be noted in it.

@@ -200,6 +200,28 @@ TEST_F(redis_cluster, a_replica_that_is_told_to_take_over_counts_as_empty) {
   EXPECT_EQ(read_slot(*far, *queue, old, 1), ESTALE);
 }
 
+// Between two looks of the program its node has become a replica and a master again, in the process of before.
+TEST_F(redis_cluster, a_master_that_has_been_a_replica_meanwhile_counts_as_empty) {
+  redis_test_cluster cluster(3, 3);
+  const auto far = open_part(cluster, "timeout=2s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id old = far->allocate(4).value();
+  ASSERT_EQ(write_slot(*far, *queue, old, 1), 0);
+  const std::uint64_t incarnation = far->incarnation();
+  const std::uint64_t identity = far->server_identity();
+  ASSERT_EQ(cluster.node(3).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
+  ASSERT_EQ(cluster.wait_for_successor(home_slot, 0, 1), 3u);
+  const auto is_in_step = [&] {
+    return cluster.node(0).command("INFO replication").find("master_link_status:up") != std::string::npos;
+  };
+  while (!is_in_step()) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // ctest has a deadline
+  ASSERT_EQ(cluster.node(0).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
+  ASSERT_EQ(cluster.wait_for_successor(home_slot, 3, 1), 0u);
+  EXPECT_TRUE(reached(*far, [&] { return far->incarnation() != incarnation; }));
+  EXPECT_EQ(read_slot(*far, *queue, old, 1), ESTALE);
+  EXPECT_EQ(far->server_identity(), identity);
+}
+
 // A master begins a new history of its data when its first replica is attached.
 TEST_F(redis_cluster, a_replica_that_was_attached_later_and_takes_over_counts_as_empty) {
   redis_test_cluster cluster(2);

@@ -26,6 +26,7 @@
 #include "base/units.h"
 #include "holding_relay.h"
 #include "platform/clock.h"
+#include "redis_fixture.h"
 #include "tests/support/redis_test_server.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/slot_transfers.h"
@@ -33,48 +34,24 @@
 namespace far::backend {
 namespace {
 
+using testing_support::allocate;
 using testing_support::content;
 using testing_support::holding_relay;
+using testing_support::open_at;
 using testing_support::reached;
 using testing_support::read_slot;
+using testing_support::redis_server;
 using testing_support::redis_test_server;
+using testing_support::try_open;
 using testing_support::write_slot;
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
-
-// Without the layer above servers, so that what it hides can be seen.
-result<std::unique_ptr<backend>> try_open(const redis_test_server& server, const std::string& options) {
-  const result<redis_name> name = parse_redis(uri::parse("redis://" + server.address() + "?" + options).value());
-  if (!name) return name.error();
-  const result<redis_trust> trust = redis_trust::load(name.value().options);
-  if (!trust) return trust.error();
-  return redis_backend::open(name.value().servers[0], name.value().options, trust.value());
-}
 
 result<std::unique_ptr<backend>> open_port(std::uint16_t port, const std::string& options) {
   const std::string text = "redis://127.0.0.1:" + std::to_string(port) + "?capacity=64M&" + options;
   const redis_name name = parse_redis(uri::parse(text).value()).value();
   return redis_backend::open(name.servers[0], name.options, {});
 }
-
-std::unique_ptr<backend> open_at(const redis_test_server& server, const std::string& options = "timeout=2s") {
-  result<std::unique_ptr<backend>> opened = try_open(server, "capacity=64M&" + options);
-  EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
-  return opened.ok() ? std::move(opened).value() : nullptr;
-}
-
-slot_id allocate(backend& far, std::size_t count) {
-  result<slot_id> slots = far.allocate(count);
-  EXPECT_TRUE(reached(far, [&] { return slots.ok() || (slots = far.allocate(count)).ok(); }));
-  return slots.ok() ? slots.value() : no_slot;
-}
-
-class redis_server : public testing::Test {
- protected:
-  void SetUp() override {
-    if (!redis_test_server::is_installed()) GTEST_SKIP() << redis_test_server::missing;
-  }
-};
 
 TEST_F(redis_server, what_somebody_deletes_is_lost_and_never_zero) {
   const redis_test_server server;

@@ -1,6 +1,7 @@
 // Far pointers to the objects of devices on real servers. Needs permission for userfaultfd.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -9,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -142,6 +144,44 @@ TEST_F(DevicePointers, GiveTheirTagsBack) {
     const scope here(*farheap);
     EXPECT_EQ(all.at(1).deref_mut(here).count++, i);
   }
+}
+
+// For as long as it lives, the system gives this process no thread: their stacks would not fit into its addresses.
+class no_threads {
+ public:
+  no_threads() {
+    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t endless;
+    EXPECT_EQ(pthread_attr_init(&endless), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&endless, std::size_t{1} << 50), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&endless), 0);
+    pthread_attr_destroy(&endless);
+  }
+  ~no_threads() {
+    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
+    pthread_attr_destroy(&before_);
+  }
+  no_threads(const no_threads&) = delete;
+  no_threads& operator=(const no_threads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST_F(DevicePointers, KeepNoTagWhenTheyCannotBeMade) {
+  for (int i = 0; i < 20; ++i) {
+    const no_threads here;
+    try {
+      device_objects<record> all(*farheap, *made);
+      FAIL() << "there is a thread";
+    } catch (const std::system_error&) {
+    } catch (const std::runtime_error& failure) {
+      FAIL() << i << ": " << failure.what();
+    }
+  }
+  put_record(*made, 1, 4);
+  device_objects<record> all(*farheap, *made);
+  EXPECT_EQ(all.at(1).read().count, 4u);
 }
 
 // A reference that a scope holds may change the object until the scope ends.

@@ -3,6 +3,7 @@
 #include "directed.h"
 
 #include <cerrno>
+#include <vector>
 
 namespace far::simulation {
 namespace {
@@ -73,6 +74,39 @@ TEST_F(directed, a_page_that_was_dropped_past_the_engine_can_be_moved) {
   EXPECT_EQ(state_of(to.first + 2), state::untouched);
   EXPECT_EQ(engine_->snapshot().local_bytes, 3 * page_bytes);
   check(to);
+}
+
+TEST_F(directed, a_buffer_that_is_filled_in_either_direction_faults_once_for_each_doubling) {
+  for (const bool upwards : {true, false}) {
+    start({.budget_pages = 2000});
+    const page_range whole{0, engine::block_pages};
+    ASSERT_TRUE(engine_->ranges().allocate_guarded(whole));
+    std::vector<page_id> missed;
+    for (std::size_t i = 0; i < whole.count; ++i) {
+      const page_id page = upwards ? whole.first + i : whole.end() - 1 - i;
+      if (state_of(page) == state::untouched) missed.push_back(i);
+      write({page, 1});
+    }
+    // 64 pages at a time from the 64th on.
+    EXPECT_EQ(missed, (std::vector<page_id>{0, 1, 3, 7, 15, 31, 63, 127, 191, 255, 319, 383, 447, 511}));
+    check(whole);
+    engine_->ranges().release(whole);
+    settle();
+  }
+}
+
+TEST_F(directed, a_hole_between_filled_pages_is_filled_upwards_and_stops_at_them) {
+  start({.budget_pages = 2000});
+  const page_range whole{0, engine::block_pages};
+  ASSERT_TRUE(engine_->ranges().allocate_guarded(whole));
+  for (const page_id page : {100, 98, 99}) write({page, 1});
+  EXPECT_EQ(count_in(whole, state::resident), 3u);
+  write({97, 1});
+  EXPECT_EQ(count_in({94, 7}, state::resident), 7u);
+  EXPECT_EQ(count_in(whole, state::resident), 7u);
+  check(whole);
+  engine_->ranges().release(whole);
+  settle();
 }
 
 TEST_F(directed, pages_that_are_evicted_leave_in_batches_of_the_wanted_size) {

@@ -7,11 +7,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "far/detail/hash_entry.h"
 #include "far/detail/hash_shard.h"
 #include "far/detail/left_entries.h"
+#include "far/detail/own_tag.h"
 #include "far/detail/retired.h"
 #include "far/tag.h"
 
@@ -40,8 +42,9 @@ struct hash_state {
   // How many retired entries are ended at a time.
   static constexpr std::size_t retired_batch = std::clamp<std::size_t>((std::size_t{1} << 18) / sizeof(entry), 1, 64);
 
-  tag home;        // of entries
-  tag parts_home;  // of what keys and values own, since a handler must be given nothing but entries
+  std::optional<own_tag> taken;  // for the map alone
+  tag home;                      // of entries
+  tag parts_home;                // of what keys and values own, since a handler must be given nothing but entries
   [[no_unique_address]] Hash hash_of;
   [[no_unique_address]] Equal equal;
   const bool is_limited;
@@ -63,8 +66,14 @@ struct hash_state {
         is_limited(wanted.entries != 0 || wanted.bytes != 0),
         limits(wanted),
         on_eviction(std::move(callback)) {}
+  hash_state(own_tag&& of_map, std::shared_ptr<left_entries> notes, hash_map_limits wanted,
+             eviction_callback&& callback, const Hash& user_hash, const Equal& user_equal)
+      : hash_state(of_map.get(), tag(of_map.get().home()), wanted, std::move(callback), user_hash, user_equal) {
+    left = std::move(notes);
+    taken.emplace(std::move(of_map));
+  }
   ~hash_state() {
-    if (left != nullptr) home.give_back();  // it was the map's alone
+    taken.reset();  // no handler sees an entry that ends
     for (hash_shard& shard : shards) {
       end_entries<entry>()([&](auto visit) { shard.index.for_each_bucket(visit); });
     }

@@ -136,6 +136,7 @@ void redis_connection::take_facts(const completion_sink* sink) {
   if (!in_cluster && is_stranger(facts)) {
     return break_off(EADDRNOTAVAIL, "another server answers at this address of its name");
   }
+  if (!settings_.asks && has_other_data(facts, sink)) return;
   const std::string objection = facts.objection(in_cluster);
   if (!objection.empty()) {
     const bool news = session_.note_refusal(true);
@@ -186,6 +187,15 @@ bool redis_connection::is_stranger(const server_facts& facts) {
   return true;
 }
 
+// The process that has our strings may have been told to follow another master, whose data it has in place of its own:
+// under the same run_id, and with strings of the same names. Returns whether it has; the session is lost then.
+bool redis_connection::has_other_data(const server_facts& facts, const completion_sink* sink) {
+  const bool is_replica = settings_.cluster == nullptr && session_.is_replica(facts);
+  if (!is_replica && !session_.has_been_replica(facts)) return false;
+  lose_session("it has become a replica, and its data are those of its master, which may lack the latest writes", sink);
+  return true;
+}
+
 void redis_connection::lose_session(const char* why, const completion_sink* sink) {
   if (session_.lost(epoch())) {
     log_line(log_level::error, "far tier %s has lost what this program stored there: %s", peer(), why);
@@ -227,7 +237,7 @@ void redis_connection::expire_messages(std::uint64_t now_ns, const completion_si
 std::uint64_t redis_connection::next_message_ns(std::uint64_t now_ns) const {
   std::uint64_t when_ns = std::numeric_limits<std::uint64_t>::max();
   if (now() == phase::ready && renews_) {
-    when_ns = std::max(std::min(strings_.renew_at_ns(), strings_.ask_for_nodes_at_ns()), now_ns);
+    when_ns = std::max(std::min(strings_.renew_at_ns(), strings_.ask_at_ns()), now_ns);
   }
   if (!commands_.empty()) when_ns = std::min(when_ns, commands_.at(0).deadline_ns);
   return std::min(when_ns, detour_next_ns_);
@@ -387,19 +397,22 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
   }
   if (settings_.cluster != nullptr && reply_.is == redis_reply::kind::failure && is_redirected()) return;
   note_answer();
-  if (reply_.is == redis_reply::kind::failure) {
+  // Somebody has put something else than a string in the place of ours.
+  const bool is_replaced = reply_.is == redis_reply::kind::failure && reply_.text.starts_with("WRONGTYPE");
+  if (reply_.is == redis_reply::kind::failure && !is_replaced) {
     code = failure_of_front();
     if (now() != phase::ready) return;  // it is sent again on another connection
   }
   const bool number_wanted = is == command::kind::write || is == command::kind::make || is == command::kind::renew ||
                              is == command::kind::remove;
   const auto wanted = number_wanted ? redis_reply::kind::number : redis_reply::kind::text;
-  if (code == 0 && is != command::kind::ping && reply_.is != wanted) {
+  if (code == 0 && is != command::kind::ping && reply_.is != wanted && !is_replaced) {
     return break_off(EPROTO, "a reply is not of the kind that its command has");
   }
-  const bool gone = code == 0 && ((is == command::kind::read && reply_.number != front.bytes) ||
-                                  (is == command::kind::write && reply_.number < 0) ||
-                                  (is == command::kind::renew && reply_.number == 0 && settings_.writes));
+  const bool gone =
+      is_replaced || (code == 0 && ((is == command::kind::read && reply_.number != front.bytes) ||
+                                    (is == command::kind::write && reply_.number < 0) ||
+                                    (is == command::kind::renew && reply_.number == 0 && settings_.writes)));
   // While its hash slot moves, it may just have moved back.
   if (gone && settings_.asks && !front.was_asked) {
     front.was_asked = true;
@@ -407,12 +420,12 @@ void redis_connection::finish_front(std::uint64_t now_ns, const completion_sink*
   }
   if (gone) {
     return lose_session(
-        "a key of ours is gone. Somebody has deleted it (FLUSHALL, FLUSHDB, DEL, eviction), or this "
+        "a key of ours is gone. Somebody has deleted or replaced it (FLUSHALL, FLUSHDB, DEL, eviction), or this "
         "program was stopped for longer than its lease; 'lease' sets how long that may be",
         sink);
   }
   if (front.is_transfer()) return end_front(code, sink);
-  if (is == command::kind::facts) take_later_facts();
+  if (is == command::kind::facts && !take_later_facts(sink)) return;
   commands_.pop();
   if (is == command::kind::ping) pinging_ = false;
   if (is == command::kind::nodes) strings_.note_nodes();

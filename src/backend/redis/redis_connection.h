@@ -67,6 +67,7 @@ class redis_connection final : public store_connection, private reply_sink {
   void take_step(const completion_sink* sink) FAR_REQUIRES(lock);
   void take_facts(const completion_sink* sink) FAR_REQUIRES(lock);
   [[nodiscard]] bool is_stranger(const server_facts& facts) FAR_REQUIRES(lock);
+  [[nodiscard]] bool has_other_data(const server_facts& facts, const completion_sink* sink) FAR_REQUIRES(lock);
   void lose_session(const char* why, const completion_sink* sink) FAR_REQUIRES(lock);
 
   void build(std::uint64_t now_ns, const completion_sink* sink) override FAR_REQUIRES(lock);
@@ -88,7 +89,7 @@ class redis_connection final : public store_connection, private reply_sink {
   void leave_for_owner(const server_facts& facts) FAR_REQUIRES(lock);
   [[nodiscard]] bool is_redirected() FAR_REQUIRES(lock);
   void follow() FAR_REQUIRES(lock);
-  void take_later_facts() FAR_REQUIRES(lock);
+  [[nodiscard]] bool take_later_facts(const completion_sink* sink) FAR_REQUIRES(lock);
   void advance_others(const completion_sink* sink) override FAR_REQUIRES(lock);
   void retire_others() override FAR_REQUIRES(lock);
   void end_detour(const redis_run_id& owner) FAR_REQUIRES(lock);

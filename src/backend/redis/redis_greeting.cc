@@ -28,6 +28,16 @@ bool is_temporary(std::string_view failure) {
   return false;
 }
 
+// What may be shown of a failure of AUTH. Where that is no command (it has another name, or a proxy answers), the reply
+// repeats its arguments, and the password among them.
+std::string_view without_password(std::string_view failure) {
+  for (const std::string_view harmless :
+       {"WRONGPASS ", "ERR AUTH <password> called without ", "ERR Client sent AUTH, "}) {
+    if (failure.starts_with(harmless)) return failure;
+  }
+  return failure.substr(0, failure.find(' '));
+}
+
 }  // namespace
 
 void redis_greeting::add_step(step added, std::initializer_list<std::string_view> arguments) {
@@ -70,9 +80,12 @@ redis_greeting::outcome redis_greeting::take(const redis_reply& reply) {
     if (reply.text.find("cluster support disabled") != std::string_view::npos) {
       todo = "; write redis: instead of redis+cluster:";
     }
-    const int length = static_cast<int>(std::min<std::size_t>(reply.text.size(), 250));
-    static_cast<void>(
-        std::snprintf(explanation_.data(), explanation_.size(), "it answers: %.*s%s", length, reply.text.data(), todo));
+    const std::string_view shown = taken == step::authenticate ? without_password(reply.text) : reply.text;
+    const char* const omission =
+        shown.size() < reply.text.size() ? " to AUTH, and words that may hold the password" : "";
+    const int length = static_cast<int>(std::min<std::size_t>(shown.size(), 250));
+    static_cast<void>(std::snprintf(explanation_.data(), explanation_.size(), "it answers: %.*s%s%s", length,
+                                    shown.data(), omission, todo));
     return outcome::refused;
   }
   switch (taken) {

@@ -105,17 +105,23 @@ void redis_connection::follow() {
   redirect();
 }
 
-// The owner of the hash slot, asked now and then, and then also the node that the slot is moving to.
-void redis_connection::take_later_facts() {
+// The server, or the owner of the hash slot, asked now and then, and then also the node that the slot is moving to.
+// Returns false when our strings are lost.
+bool redis_connection::take_later_facts(const completion_sink* sink) {
   const server_facts facts = reply_.is == redis_reply::kind::text ? server_facts::parse(reply_.text) : server_facts{};
-  if (settings_.asks) return session_.note_asked(facts);
+  if (settings_.asks) {
+    session_.note_asked(facts);
+    return true;
+  }
+  if (has_other_data(facts, sink)) return false;
   session_.note(facts);
   strings_.take_policy(reply_.is == redis_reply::kind::text ? &facts : nullptr);
-  if (detour_ == nullptr) return;
+  if (detour_ == nullptr) return true;
   const lock_guard guard(detour_->lock);
   if (detour_->now() == phase::ready && detour_->commands_.has_room()) {
     detour_->adopt(commands_.at(0), detour_->node_);
   }
+  return true;
 }
 
 std::size_t redis_connection::detoured() const {

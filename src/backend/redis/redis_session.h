@@ -25,6 +25,7 @@ class redis_session final : public session_epoch {
     std::uint32_t epoch = 1;
     std::size_t address = 0;    // of those that the server's name has: where it was opened
     bool has_departed = false;  // the process of `run_id` has said that another node of its cluster has our strings now
+    redis_run_id former_history;  // that its data went on from when the session came to it
   };
 
   // Keys begin with `stem`.
@@ -43,6 +44,7 @@ class redis_session final : public session_epoch {
     if (now_.epoch != epoch || now_.run_id.is_known()) return false;
     now_.run_id = facts.run_id;
     now_.address = address;
+    now_.former_history = facts.former_history;
     histories_.clear();
     histories_.add(facts);
     room_bytes_.store(facts.room_bytes(), std::memory_order_relaxed);
@@ -88,6 +90,18 @@ class redis_session final : public session_epoch {
     if (said.is_known() && said == now_.run_id) now_.has_departed = has_departed;
   }
 
+  // Whether the process that has our strings has been a replica meanwhile: it is a master that goes on from another
+  // history than before. It may have taken its data over from a master that lacks our latest writes.
+  [[nodiscard]] bool has_been_replica(const server_facts& said) const {
+    const lock_guard guard(lock_);
+    return said.run_id == now_.run_id && said.former_history.is_known() && said.former_history != now_.former_history;
+  }
+  // Whether that process is a replica now. One that has lost its last hash slot in a cluster becomes one, too.
+  [[nodiscard]] bool is_replica(const server_facts& said) const {
+    const lock_guard guard(lock_);
+    return said.is_replica && said.run_id == now_.run_id && now_.run_id.is_known();
+  }
+
   // Whether the process may have been a replica of one that has had strings of ours, and lack the latest writes.
   [[nodiscard]] bool is_successor(const server_facts& facts) const {
     const lock_guard guard(lock_);
@@ -101,6 +115,7 @@ class redis_session final : public session_epoch {
     if (now_.epoch != epoch || !now_.has_departed || histories_.has_successor(facts)) return false;
     now_.run_id = facts.run_id;
     now_.has_departed = false;
+    now_.former_history = facts.former_history;
     histories_.clear();
     histories_.add(facts);
     return true;

@@ -20,7 +20,10 @@ constexpr unsigned most_others_under_way = 24;
 // A lease is renewed this often before it would run out.
 constexpr std::uint64_t renewals_per_lease = 4;
 
-constexpr std::uint64_t longest_nodes_pause_ns = 10'000'000'000;
+constexpr std::uint64_t longest_pause_between_questions_ns = 10'000'000'000;
+
+// Before a renewal that has failed is repeated.
+constexpr std::uint64_t longest_pause_after_failure_ns = 1'000'000'000;
 
 constexpr std::byte exists{1};
 
@@ -45,7 +48,7 @@ redis_strings::~redis_strings() {
 void redis_strings::build(std::uint32_t epoch, std::uint64_t now_ns) {
   if (!blocks_.active) begin_blocks(epoch, now_ns);
   if (!renewal_.active && now_ns >= renew_at_ns_) begin_renewal(now_ns);
-  if (settings_.cluster != nullptr && now_ns >= ask_for_nodes_at_ns_) ask_for_nodes(now_ns);
+  if (now_ns >= ask_at_ns_) ask(now_ns);
   if (blocks_.active) {
     const bool makes = asked_.op == wire::opcode::allocate && !undoing_;
     build_task(blocks_, makes ? command::kind::make : command::kind::remove,
@@ -83,11 +86,12 @@ void redis_strings::ask_for_facts(std::uint64_t now_ns) {
   facts.text_bytes = static_cast<std::uint32_t>(writer.size());
 }
 
-// Masters may have joined the cluster, and the first replica of our node begins a new history of its data.
-void redis_strings::ask_for_nodes(std::uint64_t now_ns) {
-  ask_for_nodes_at_ns_ = now_ns + std::min(settings_.timeout_ns, longest_nodes_pause_ns);
+// The server may have become a replica. Masters may have joined the cluster, and the first replica of our node begins a
+// new history of its data.
+void redis_strings::ask(std::uint64_t now_ns) {
+  ask_at_ns_ = now_ns + std::min(settings_.timeout_ns, longest_pause_between_questions_ns);
   ask_for_facts(now_ns);
-  if (asking_for_nodes_ || !commands_.has_room()) return;
+  if (settings_.cluster == nullptr || asking_for_nodes_ || !commands_.has_room()) return;
   asking_for_nodes_ = true;
   command& nodes = commands_.add(command::kind::nodes, now_ns + settings_.timeout_ns);
   command_writer writer(nodes.text);
@@ -151,6 +155,11 @@ void redis_strings::add_command(command::kind is, std::uint64_t string, std::uin
 void redis_strings::finish(command::kind is, int code, std::uint32_t epoch, std::uint64_t now_ns) {
   if (is == command::kind::renew) {
     --renewal_.outstanding;
+    // All are renewed again, soon: what refuses it now (NOREPLICAS, MISCONF) may be over long before the lease is.
+    if (code != 0) {
+      const std::uint64_t pause_ns = lease_ns_ / renewals_per_lease / renewals_per_lease;
+      renew_at_ns_ = std::min(renew_at_ns_, now_ns + std::min(pause_ns, longest_pause_after_failure_ns));
+    }
     if (renewal_.is_done()) renewal_.active = false;
     return;
   }

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include "backend/redis/command_ring.h"
 #include "backend/redis/redis_greeting.h"
@@ -50,10 +49,8 @@ class redis_strings {
 
   // When build() renews the leases next.
   [[nodiscard]] std::uint64_t renew_at_ns() const { return renew_at_ns_; }
-  // When build() asks for the nodes of the cluster next.
-  [[nodiscard]] std::uint64_t ask_for_nodes_at_ns() const {
-    return settings_.cluster != nullptr ? ask_for_nodes_at_ns_ : std::numeric_limits<std::uint64_t>::max();
-  }
+  // When build() asks the server about itself, and about its cluster, next.
+  [[nodiscard]] std::uint64_t ask_at_ns() const { return ask_at_ns_; }
   void renew_at(std::uint64_t when_ns) { renew_at_ns_ = when_ns; }
 
   // From now on leases last no longer than this.
@@ -79,7 +76,7 @@ class redis_strings {
   void begin_blocks(std::uint32_t epoch, std::uint64_t now_ns);
   void begin_renewal(std::uint64_t now_ns);
   void ask_for_facts(std::uint64_t now_ns);
-  void ask_for_nodes(std::uint64_t now_ns);
+  void ask(std::uint64_t now_ns);
   void build_task(string_task& task, command::kind is, unsigned most, std::uint32_t epoch, std::uint64_t now_ns);
   void add_command(command::kind is, std::uint64_t string, std::uint32_t epoch, std::uint64_t now_ns);
   void end_blocks(std::uint32_t epoch, std::uint64_t now_ns);
@@ -99,7 +96,7 @@ class redis_strings {
   int blocks_failed_ = 0;
   string_task renewal_;
   std::uint64_t renew_at_ns_ = 0;
-  std::uint64_t ask_for_nodes_at_ns_ = 0;
+  std::uint64_t ask_at_ns_ = 0;
   bool asking_for_facts_ = false;
   bool asking_for_nodes_ = false;
   // A byte for each block: whether its strings exist, as far as we know.

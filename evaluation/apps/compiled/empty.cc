@@ -1,0 +1,2 @@
+// empty: what a compiler links to every program.
+int main() {}
