@@ -32,6 +32,7 @@ using unit_bits = std::atomic<std::uint64_t>[units_a_page / 64];
 struct page_use {
   unsigned objects = 0;  // smaller ones than 56 bytes that share a card count as one
   unsigned units = 0;    // their size
+  bool again = false;    // the page was used, and after the evictor had seen that, once more
   bool operator==(const page_use&) const = default;
 };
 
@@ -88,9 +89,12 @@ class page_table {
     return (cards_[page_of(object)].load(std::memory_order_relaxed) & card_of(object)) != 0;
   }
   [[nodiscard]] page_use use_of(std::size_t page) const {
-    return {static_cast<unsigned>(std::popcount(cards_[page].load(std::memory_order_relaxed))),
-            counts_[page].used_units.load(std::memory_order_relaxed)};
+    const unsigned units = counts_[page].used_units.load(std::memory_order_relaxed);
+    return {static_cast<unsigned>(std::popcount(cards_[page].load(std::memory_order_relaxed))), units % again_bit,
+            units >= again_bit};
   }
+  // The evictor found it used once more.
+  void note_use_again(std::size_t page) { counts_[page].used_units.fetch_or(again_bit, std::memory_order_relaxed); }
   // The same; clears the cards.
   page_use take_use(std::size_t page);
   // Whether no live object of the page is still to be used for the first time since the page became resident.
@@ -165,8 +169,9 @@ class page_table {
   struct counts {
     std::atomic<std::uint16_t> live{0};
     std::atomic<std::uint16_t> stale{0};
-    std::atomic<std::uint16_t> used_units{0};
+    std::atomic<std::uint16_t> used_units{0};  // with again_bit
   };
+  static constexpr std::uint16_t again_bit = 1u << 15;
 
   [[nodiscard]] static std::uint64_t bit_of(std::uintptr_t address) {
     return std::uint64_t{1} << (address / unit_bytes % 64);

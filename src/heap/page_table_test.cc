@@ -68,6 +68,16 @@ TEST(page_table, knows_a_page_that_was_used_as_a_whole) {
   }
 }
 
+TEST(page_table, knows_that_a_page_was_used_again) {
+  page_table pages(base, 8);
+  pages.mark_used(base + 16, 5);
+  pages.note_use_again(0);
+  pages.note_use_again(0);
+  pages.mark_used(base + 16 * 6, 5);
+  EXPECT_EQ(pages.take_use(0), (page_use{2, 10, true}));
+  EXPECT_EQ(pages.use_of(0), page_use{});
+}
+
 // The table's own share of what docs/heap.md says about local memory for a page.
 TEST(page_table, takes_52_bytes_a_page) {
   static_assert(page_table::bytes_a_page() == 52);

@@ -39,6 +39,18 @@ TEST(path_selector, a_page_read_ahead_in_vain_keeps_its_path) {
   EXPECT_TRUE(paths.takes_object_path(units(0), 0, false)) << "a page of objects that nobody uses";
 }
 
+// A strided walk, for example.
+TEST(path_selector, a_page_that_is_used_once_needs_few_objects) {
+  path_selector paths;
+  constexpr unsigned enough = path_selector::worth_a_fetch;
+  EXPECT_FALSE(paths.takes_object_path({enough, enough * 5}, 0, true));
+  EXPECT_TRUE(paths.takes_object_path({enough - 1, (enough - 1) * 5}, 0, true));
+  EXPECT_TRUE(paths.takes_object_path({enough, enough * 5, true}, 0, true)) << "some of its objects are hot";
+  EXPECT_TRUE(paths.takes_object_path({enough, enough * 5}, 0, false)) << "nobody fetched it as a page";
+  paths.set_share(2);
+  EXPECT_TRUE(paths.takes_object_path({enough, enough * 5}, 0, true));
+}
+
 // Objects fetched one by one fill dense pages, of which the page fetch turns out to bring one wanted object each.
 TEST(path_selector, learns_that_pages_filled_by_chance_are_not_worth_a_page_fetch) {
   path_selector paths;

@@ -40,6 +40,7 @@ bool put_out_of_reach(page_table& pages, std::size_t page, grace_number number) 
 // all the same, and the objects in use come back among their like.
 bool keeps_warm(object_heap& heap, std::size_t page, bool was_used, bool fetched) {
   const bool was_warm = heap.pages.heat_of(page) > 0;
+  if (was_warm && was_used) heap.pages.note_use_again(page);
   if (!heap.change_heat(page, was_used)) return false;
   return !fetched || !was_warm || heap.paths.is_dense(heap.pages.use_of(page)) || !holds_small_objects(heap, page);
 }
