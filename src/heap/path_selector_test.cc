@@ -17,8 +17,8 @@ TEST(path_selector, takes_the_share_of_accessed_units) {
   EXPECT_TRUE(paths.takes_object_path(units(all * 79 / 100), 0, false));
   EXPECT_FALSE(paths.takes_object_path(units(all * 80 / 100), 0, false));
   paths.set_share(0.5);
-  EXPECT_TRUE(paths.takes_object_path(units(all / 2 - 1), 0, true));
-  EXPECT_FALSE(paths.takes_object_path(units(all / 2), 0, true));
+  EXPECT_TRUE(paths.takes_object_path(units(all / 2 - 1), 0, false));
+  EXPECT_FALSE(paths.takes_object_path(units(all / 2), 0, false));
 }
 
 TEST(path_selector, can_be_forced) {
