@@ -1,5 +1,6 @@
 // The transport on epoll, for systems that do not permit io_uring: a transfer is tried at once, and again when the
 // kernel reports that it may succeed.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,8 +69,7 @@ class epoll_transport final : public transport {
   std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) override {
     std::size_t count = try_all(into);
     std::array<epoll_event, 64> ready;
-    const std::uint64_t timeout_ms = std::min<std::uint64_t>((timeout_ns + 999'999) / 1'000'000, 60'000);
-    const int got = epoll_wait(set_, ready.data(), ready.size(), count > 0 ? 0 : static_cast<int>(timeout_ms));
+    const int got = wait_for(ready, count > 0 ? 0 : timeout_ns);
     for (int i = 0; i < got; ++i) note_ready(ready[static_cast<std::size_t>(i)]);
     count += try_all(into.subspan(count));
     if (woken_ && count < into.size()) {
@@ -96,6 +97,25 @@ class epoll_transport final : public transport {
     std::uint32_t connection;
     motion kind;
   };
+
+  // epoll_wait() waits whole milliseconds, and a device's reply, for one, is looked for after microseconds.
+  // epoll_pwait2() takes nanoseconds (Linux 5.11); where it is missing, the set itself is waited for.
+  int wait_for(std::span<epoll_event> ready, std::uint64_t timeout_ns) {
+    const int room = static_cast<int>(ready.size());
+    const timespec timeout{.tv_sec = static_cast<time_t>(timeout_ns / 1'000'000'000u),
+                           .tv_nsec = static_cast<long>(timeout_ns % 1'000'000'000u)};
+    if (has_pwait2_ && timeout_ns > 0) {
+      const int got = epoll_pwait2(set_, ready.data(), room, &timeout, nullptr);
+      // Filters of system calls answer EPERM.
+      if (got >= 0 || (errno != ENOSYS && errno != EPERM)) return got;
+      has_pwait2_ = false;
+    }
+    if (timeout_ns > 0) {
+      pollfd all{set_, POLLIN, 0};
+      static_cast<void>(ppoll(&all, 1, &timeout, nullptr));
+    }
+    return epoll_wait(set_, ready.data(), room, 0);
+  }
 
   void note_ready(const epoll_event& ready) {
     const std::uint32_t connection = ready.data.u32;
@@ -146,6 +166,7 @@ class epoll_transport final : public transport {
 
   int set_ = -1;
   int waker_ = -1;
+  bool has_pwait2_ = true;
   bool woken_ = false;
   std::vector<state> all_;
   std::vector<attempt> to_try_;

@@ -72,7 +72,7 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
   parser
       .add_option(
           "--policy", chosen.policy,
-          "which pages leave first: 2q (the default), 2q:PERCENT for another share of newcomers, second-chance, fifo, "
+          "which pages leave first: 2q (the default), 2q:PERCENT for a fixed share of newcomers, second-chance, fifo, "
           "lru, lru:N with N lists, or priority")
       ->type_name("NAME");
   parser

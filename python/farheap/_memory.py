@@ -1,6 +1,7 @@
 """``with farheap.memory(...)``: arrays that NumPy makes inside lie in far memory."""
 
 import contextlib
+import contextvars
 import ctypes
 import functools
 import importlib
@@ -10,10 +11,11 @@ from . import _runtime
 from ._arrow_pool import far_buffers
 from ._errors import FarheapError
 
-_CAPSULE = b"mem_handler"  # the name that NEP 49 gives to capsules with a handler
 # Places in NumPy's table of functions, the same since version 1.22; they are a part of its binary interface.
 _SET_HANDLER = 304
 _DEFAULT_HANDLER = 306
+
+_in_block: contextvars.ContextVar[bool] = contextvars.ContextVar("farheap.memory")  # tells contexts apart
 
 
 @contextlib.contextmanager
@@ -39,12 +41,19 @@ def memory(local: Union[str, int, None] = None, far: Optional[str] = None) -> It
     handler_of_numpy = _handler_setter()
     if not _runtime.start(local, far) and local is not None:
         _runtime.resize(local)
+    token = _in_block.set(True)
     before = handler_of_numpy(_handler())
     try:
         with far_buffers():
             yield
     finally:
-        handler_of_numpy(before)
+        # A generator may be ended in another thread or task, whose own handler is none of its business.
+        try:
+            _in_block.reset(token)
+        except ValueError:
+            pass
+        else:
+            handler_of_numpy(before)
 
 
 @functools.cache
@@ -65,9 +74,9 @@ def _functions_of_numpy() -> Any:
     return ctypes.cast(_pointer_in(core._ARRAY_API, None), ctypes.POINTER(ctypes.c_void_p))
 
 
-def _pointer_in(capsule: Any, name: Optional[bytes]) -> int:
+def _pointer_in(capsule: Any, name: Optional[int]) -> int:
     get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_void_p]
     address: int = get(capsule, name)
     return address
 
@@ -87,7 +96,9 @@ def _handler() -> Any:
 @functools.cache
 def _make_handler() -> Any:
     default = ctypes.cast(_functions_of_numpy()[_DEFAULT_HANDLER], ctypes.POINTER(ctypes.py_object))[0]
-    ours = _runtime.library().farheap_numpy_handler(_pointer_in(default, _CAPSULE))
+    name = _runtime.library().farheap_capsule_name()
+    ours = _runtime.library().farheap_numpy_handler(_pointer_in(default, name))
     new = ctypes.pythonapi.PyCapsule_New
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    return new(ours, _CAPSULE, None)
+    # The capsule keeps the name's address, so it must be the library's: bytes of Python would go with this module.
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return new(ours, name, None)

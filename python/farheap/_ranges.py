@@ -27,6 +27,8 @@ def _pieces(data: Any) -> Iterator[Range]:
     numpy, pandas, polars = _module("numpy"), _module("pandas"), _module("polars")
     if numpy is not None and isinstance(data, numpy.ndarray):
         yield _of_array(numpy, data)
+        if isinstance(data, numpy.ma.MaskedArray) and data.mask is not numpy.ma.nomask:
+            yield _of_array(numpy, data.mask)
     elif pandas is not None and isinstance(data, pandas.DataFrame):
         yield from _of_index(pandas, data.index)
         for number in range(data.shape[1]):

@@ -21,7 +21,7 @@ _PREFETCH = 4  # far/hint.h: far_hint_pack()
 changing = threading.RLock()
 os.register_at_fork(before=changing.acquire, after_in_parent=changing.release, after_in_child=changing.release)
 
-_far_tier: Optional[str] = None  # of the far heap that this module has started
+_known_tier: Optional[str] = None
 
 
 class _View(ctypes.Structure):
@@ -60,6 +60,8 @@ def library() -> ctypes.CDLL:
         loaded = ctypes.CDLL(str(_LIBRARY))
     except OSError as error:
         raise FarheapError(f"the library of far memory cannot be loaded: {error}; {what_to_do()}") from error
+    loaded.farheap_far_tier.restype = ctypes.c_char_p
+    loaded.farheap_capsule_name.restype = ctypes.c_void_p
     loaded.farheap_start.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     loaded.farheap_resize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t]
     loaded.farheap_statistics.restype = None
@@ -75,6 +77,25 @@ def library() -> ctypes.CDLL:
 
 
 @functools.cache
+def _is_loaded() -> bool:
+    """Whether the library is in this process when it is first asked: it stays when the package is imported again."""
+    try:
+        ctypes.CDLL(str(_LIBRARY), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return False
+    return True
+
+
+def _far_tier() -> Optional[str]:
+    """That of the far heap that farheap.memory() has started; None: it has not, and the library may not be there."""
+    global _known_tier
+    if _known_tier is None and (library.cache_info().currsize > 0 or _is_loaded()):
+        started: Optional[bytes] = library().farheap_far_tier()
+        _known_tier = None if started is None else started.decode()
+    return _known_tier
+
+
+@functools.cache
 def under_run() -> bool:
     """Whether ``farheap run`` serves this process."""
     return hasattr(_process(), "far_hint_find_view") and _view_of(_process()).bytes > 0
@@ -82,14 +103,14 @@ def under_run() -> bool:
 
 def is_active() -> bool:
     """Whether this process has a far heap."""
-    return under_run() or _far_tier is not None
+    return under_run() or _far_tier() is not None
 
 
 def view() -> Optional[_View]:
     """Where the far heap lies; None: there is none."""
     if under_run():
         return _view_of(_process())
-    return _view_of(library()) if _far_tier is not None else None
+    return _view_of(library()) if _far_tier() is not None else None
 
 
 def budget_text(local: Union[str, int]) -> bytes:
@@ -106,19 +127,18 @@ def budget_text(local: Union[str, int]) -> bytes:
 
 def start(local: Union[str, int, None], far: Optional[str]) -> bool:
     """Starts the far heap of this process. Returns whether it did: there is one at most, and it stays."""
-    global _far_tier
     if far is not None and not isinstance(far, str):
         raise TypeError(f"the far tier is {far!r}; write it as text, for example \"file:\" or \"zmem:4G\"")
     if far is not None and "\0" in far:
         raise ValueError(f"the far tier {far!r} has a null character; write for example \"file:\" or \"zmem:4G\"")
     with changing:
-        if _far_tier is None:
+        started = _far_tier()
+        if started is None:
             wanted = "file:" if far is None else far
             _call(library().farheap_start, b"" if local is None else budget_text(local), wanted.encode())
-            _far_tier = wanted
             return True
-        if far is not None and far != _far_tier:
-            raise ValueError(f"the far tier of this process is {_far_tier!r} since the first farheap.memory(), and cannot "
+        if far is not None and far != started:
+            raise ValueError(f"the far tier of this process is {started!r} since the first farheap.memory(), and cannot "
                              f"become {far!r}; leave `far` out, or use another process")
         return False
 

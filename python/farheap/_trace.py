@@ -65,6 +65,7 @@ def trace(script: Union[str, "os.PathLike[str]"], *arguments: str, local: str = 
         if done.returncode == _USAGE:
             raise ValueError(message)
         raise FarheapError(f"the script was not traced: {message}")
+    sys.stderr.write(done.stderr)  # what the script has said
     if show and not in_jupyter():
         made.show()
     return made

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
+#include <limits>
+#include <utility>
 
 #include "base/check.h"
+#include "platform/local_memory.h"
 
 namespace far::python {
 namespace {
@@ -20,34 +22,52 @@ constexpr std::size_t largest_spare_bytes = 32 * mib;
 constexpr std::size_t most_spares_bytes = 64 * mib;
 constexpr std::size_t most_spares = 64;
 
+constexpr std::size_t largest_slot_bytes = 1 * mib;
+
+// What a number of pages in `used_` can say.
+constexpr std::size_t largest_bytes = std::size_t{std::numeric_limits<std::uint32_t>::max()} << page_shift;
+
+// A mapping that is much larger than an array would waste local memory.
+constexpr bool suits(std::size_t spare_bytes, std::size_t bytes) {
+  return spare_bytes >= bytes && spare_bytes - bytes <= bytes / 8;
+}
+
 }  // namespace
 
 array_memory::array_memory(pager::pager& far)
     : far_(far),
       first_(reinterpret_cast<std::uintptr_t>(far.start())),
       far_bytes_(far.pages() << page_shift),
-      most_spare_bytes_(std::min<std::uint64_t>(most_spares_bytes, far.snapshot().budget_bytes / 8)) {
+      most_spare_bytes_(std::min<std::uint64_t>(most_spares_bytes, far.snapshot().budget_bytes / 8)),
+      most_slot_bytes_(std::min(largest_slot_bytes, most_spare_bytes_ / 4 / slot_count)),
+      used_(reinterpret_cast<std::atomic<std::uint32_t>*>(
+          platform::map_local(far.pages() * sizeof(std::atomic<std::uint32_t>)))) {
   const lock_guard guard(lock_);
   spares_.reserve(most_spares);  // release() must not fail
 }
 
+array_memory::~array_memory() {
+  platform::unmap_local(reinterpret_cast<std::byte*>(used_), (far_bytes_ >> page_shift) * sizeof *used_);
+}
+
 void* array_memory::take(std::size_t bytes, content wanted) noexcept {
-  if (bytes > PTRDIFF_MAX) return nullptr;
+  if (bytes > largest_bytes) return nullptr;
   const std::size_t needed = round_up(bytes, page_bytes);
-  mapping taken = take_spare(needed);
+  mapping taken = take_from_slot(needed);
+  if (taken.empty()) taken = take_spare(needed);
   if (!taken.empty()) {
     if (wanted == content::zeros) std::memset(taken.data(), 0, bytes);
   } else {
     taken = map(needed);
     if (taken.empty()) return nullptr;
   }
-  if (remember(taken)) return taken.data();
-  unmap(taken);
-  return nullptr;
+  remember(taken);
+  return taken.data();
 }
 
 void* array_memory::resize(void* memory, std::size_t bytes) noexcept {
-  if (bytes > PTRDIFF_MAX) return nullptr;
+  if (bytes > largest_bytes) return nullptr;
+  // Forgotten first: as soon as it has moved, another array may begin where it was.
   const mapping before = forget(memory);
   const std::size_t needed = std::max(round_up(bytes, page_bytes), page_bytes);
   mapping after = before;
@@ -55,14 +75,58 @@ void* array_memory::resize(void* memory, std::size_t bytes) noexcept {
     const result<std::byte*> moved = far_.remap(before.data(), before.size(), needed, {.may_move = true});
     if (moved) after = {moved.value(), needed};
   }
-  // There was an entry a moment ago. Without room for it the array could not be given back.
-  FAR_CHECK(remember(after), "there is local memory for the size of an array");
+  remember(after);
   return after.size() == needed ? after.data() : nullptr;
 }
 
 void array_memory::release(void* memory) noexcept {
-  const mapping freed = forget(memory);
+  mapping freed = forget(memory);
+  if (freed.size() <= most_slot_bytes_) {
+    freed = put_into_slot(freed);
+    if (freed.empty()) return;
+  }
   if (freed.size() > std::min(largest_spare_bytes, most_spare_bytes_)) return unmap(freed);
+  keep_spare(freed);
+}
+
+array_memory::packed_mapping array_memory::pack(mapping one) const noexcept {
+  const std::uint64_t page = (reinterpret_cast<std::uintptr_t>(one.data()) - first_) >> page_shift;
+  return page << count_bits | one.size() >> page_shift;
+}
+
+array_memory::mapping array_memory::unpack(packed_mapping one) const noexcept {
+  const std::uint64_t bytes = (one & ((1u << count_bits) - 1)) << page_shift;
+  return {reinterpret_cast<std::byte*>(first_ + (one >> count_bits << page_shift)), bytes};
+}
+
+array_memory::mapping array_memory::take_from_slot(std::size_t bytes) noexcept {
+  if (bytes > most_slot_bytes_) return {};
+  for (std::atomic<packed_mapping>& slot : slots_) {
+    packed_mapping seen = slot.load(std::memory_order_relaxed);
+    const std::size_t seen_bytes = (seen & ((1u << count_bits) - 1)) << page_shift;
+    if (!suits(seen_bytes, bytes)) continue;
+    // If the word is the same, so is the mapping, and nobody uses it, whatever has happened in between.
+    if (slot.compare_exchange_strong(seen, 0, std::memory_order_acquire, std::memory_order_relaxed)) {
+      return unpack(seen);
+    }
+  }
+  return {};
+}
+
+// Returns what there is no room for: nothing, or the mapping of a slot that has been emptied.
+array_memory::mapping array_memory::put_into_slot(mapping freed) noexcept {
+  const packed_mapping packed = pack(freed);
+  for (std::atomic<packed_mapping>& slot : slots_) {
+    packed_mapping none = 0;
+    if (slot.load(std::memory_order_relaxed) != none) continue;
+    if (slot.compare_exchange_strong(none, packed, std::memory_order_acq_rel, std::memory_order_relaxed)) return {};
+  }
+  std::atomic<packed_mapping>& emptied = slots_[next_slot_.fetch_add(1, std::memory_order_relaxed) % slot_count];
+  const packed_mapping old = emptied.exchange(packed, std::memory_order_acq_rel);
+  return old == 0 ? mapping{} : unpack(old);
+}
+
+void array_memory::keep_spare(mapping freed) noexcept {
   while (true) {
     mapping oldest;
     {
@@ -81,6 +145,10 @@ void array_memory::release(void* memory) noexcept {
 }
 
 void array_memory::drop_spares() noexcept {
+  for (std::atomic<packed_mapping>& slot : slots_) {
+    const packed_mapping dropped = slot.exchange(0, std::memory_order_acquire);
+    if (dropped != 0) unmap(unpack(dropped));
+  }
   while (true) {
     mapping last;
     {
@@ -98,9 +166,8 @@ void array_memory::drop_spares() noexcept {
 // cache.
 array_memory::mapping array_memory::take_spare(std::size_t bytes) noexcept {
   const lock_guard guard(lock_);
-  const auto found = std::find_if(spares_.rbegin(), spares_.rend(), [bytes](mapping one) {
-    return one.size() >= bytes && one.size() - bytes <= bytes / 8;
-  });
+  const auto found =
+      std::find_if(spares_.rbegin(), spares_.rend(), [bytes](mapping one) { return suits(one.size(), bytes); });
   if (found == spares_.rend()) return {};
   const mapping taken = *found;
   spares_.erase(std::next(found).base());
@@ -116,23 +183,21 @@ array_memory::mapping array_memory::map(std::size_t bytes) noexcept {
   return {fresh.value(), bytes};
 }
 
-bool array_memory::remember(mapping used) noexcept {
-  const lock_guard guard(lock_);
-  try {
-    used_.emplace(used.data(), used.size());
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+std::atomic<std::uint32_t>& array_memory::pages_at(const void* memory) noexcept {
+  return used_[(reinterpret_cast<std::uintptr_t>(memory) - first_) >> page_shift];
+}
+
+// Whoever passes an array to another thread makes this visible there.
+void array_memory::remember(mapping used) noexcept {
+  pages_at(used.data()).store(static_cast<std::uint32_t>(used.size() >> page_shift), std::memory_order_relaxed);
 }
 
 array_memory::mapping array_memory::forget(void* memory) noexcept {
-  const lock_guard guard(lock_);
-  const auto found = used_.find(memory);
-  FAR_CHECK(found != used_.end(), "an array's memory is given back once, as it was taken");
-  const mapping freed(static_cast<std::byte*>(memory), found->second);
-  used_.erase(found);
-  return freed;
+  std::atomic<std::uint32_t>& known = pages_at(memory);
+  const std::size_t pages = known.load(std::memory_order_relaxed);
+  FAR_CHECK(pages != 0, "an array's memory is given back once, as it was taken");
+  known.store(0, std::memory_order_relaxed);
+  return {static_cast<std::byte*>(memory), pages << page_shift};
 }
 
 void array_memory::unmap(mapping unused) noexcept {

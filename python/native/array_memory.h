@@ -3,10 +3,11 @@
 // a fault each.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "base/mutex.h"
@@ -20,9 +21,14 @@ namespace far::python {
 inline constexpr std::size_t far_from_bytes = 64 * kib;
 
 // Any thread. Callers do not pass a size when they free memory, so sizes are kept here.
+//
+// Spares are in two places. Small ones are in a few slots, each a word that is taken and put with one atomic operation:
+// the C library makes an array of 64 KiB in less time than a lock takes (docs/decisions/0089-spares-of-arrays.md).
+// Those that the slots have no room for, and larger ones, are in a list under a lock.
 class array_memory {
  public:
   explicit array_memory(pager::pager& far);
+  ~array_memory();
   array_memory(const array_memory&) = delete;
   array_memory& operator=(const array_memory&) = delete;
 
@@ -48,18 +54,33 @@ class array_memory {
  private:
   using mapping = std::span<std::byte>;  // whole pages
 
+  // A mapping in one word: the number of its first page in the far heap, and how many it has. 0: none.
+  using packed_mapping = std::uint64_t;
+  static constexpr unsigned count_bits = 16;
+  static constexpr std::size_t slot_count = 16;
+
+  [[nodiscard]] packed_mapping pack(mapping one) const noexcept;
+  [[nodiscard]] mapping unpack(packed_mapping one) const noexcept;
+  [[nodiscard]] mapping take_from_slot(std::size_t bytes) noexcept;
+  [[nodiscard]] mapping put_into_slot(mapping freed) noexcept;
   [[nodiscard]] mapping take_spare(std::size_t bytes) noexcept;
+  void keep_spare(mapping freed) noexcept;
   [[nodiscard]] mapping map(std::size_t bytes) noexcept;
-  [[nodiscard]] bool remember(mapping used) noexcept;
+  [[nodiscard]] std::atomic<std::uint32_t>& pages_at(const void* memory) noexcept;
+  void remember(mapping used) noexcept;
   [[nodiscard]] mapping forget(void* memory) noexcept;
   void unmap(mapping unused) noexcept;
 
   pager::pager& far_;
   const std::uintptr_t first_;  // of the far heap
   const std::uint64_t far_bytes_;
-  const std::size_t most_spare_bytes_;
+  const std::size_t most_spare_bytes_;  // in the list; a quarter as much in the slots
+  const std::size_t most_slot_bytes_;   // of a mapping in a slot
+  // For each page of the far heap: how many pages the array has that begins there; 0: none does.
+  std::atomic<std::uint32_t>* const used_;
+  alignas(64) std::array<std::atomic<packed_mapping>, slot_count> slots_{};
+  std::atomic<unsigned> next_slot_{0};  // to be emptied when all are taken
   mutex lock_;
-  std::unordered_map<void*, std::size_t> used_ FAR_GUARDED_BY(lock_);
   std::vector<mapping> spares_ FAR_GUARDED_BY(lock_);  // the oldest first
   std::size_t spare_bytes_ FAR_GUARDED_BY(lock_) = 0;
 };

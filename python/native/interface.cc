@@ -74,8 +74,18 @@ int tell(const far::result<void>& done, char* message, std::size_t room) {
 
 extern "C" {
 
+// The name that NEP 49 gives to capsules with a handler. Capsules keep a pointer to it, and live as long as arrays do.
+FAR_API const char* farheap_capsule_name() {
+  return "mem_handler";
+}
+
+// The far tier that farheap_start() was given; null: it has not been called with success.
+FAR_API const char* farheap_far_tier() {
+  return far::python::far_tier();
+}
+
 // Functions with an int result return 0, or an errno value and a message for the user, cut where `room` ends; EINVAL:
-// an argument is wrong. All but farheap_start() require that it has succeeded.
+// an argument is wrong. farheap_start() succeeds once; all below require that it has.
 
 FAR_API int farheap_start(const char* local, const char* far_tier, char* message, std::size_t room) {
   try {

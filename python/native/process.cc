@@ -19,6 +19,7 @@ namespace {
 constexpr int pressure_check_ms = 200;
 
 struct process {
+  std::string far_tier;
   std::unique_ptr<pager::pager> far;
   std::unique_ptr<array_memory> arrays;
   std::unique_ptr<control::control_server> control;
@@ -108,7 +109,19 @@ result<std::uint64_t> budget_of(const std::string& local) {
   return local.empty() ? preload::default_budget_bytes(memory.value()) : preload::parse_budget(local, memory.value());
 }
 
+// Arrays are used by what ends after this, and until then the far tier serves them. In a child of fork, too, which may
+// have a far tier of its own by now.
+__attribute__((destructor)) void announce_end() {
+  if (the_process == nullptr) return;
+  const platform::signal_shield shield;
+  the_process->far->prepare_exit();
+}
+
 }  // namespace
+
+const char* far_tier() noexcept {
+  return the_process == nullptr ? nullptr : the_process->far_tier.c_str();
+}
 
 result<void> start(const std::string& local, const std::string& far) {
   const result<std::uint64_t> budget = budget_of(local);
@@ -119,6 +132,7 @@ result<void> start(const std::string& local, const std::string& far) {
       pager::pager::create({.budget_bytes = budget.value(), .far_uri = far, .child_settled = start_control});
   if (!pager) return pager.error();
   the_process = new process;
+  the_process->far_tier = far;
   the_process->far = std::move(pager).value();
   the_process->arrays = std::make_unique<array_memory>(*the_process->far);
   pager::serve_hints(*the_process->far);

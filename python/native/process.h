@@ -10,9 +10,13 @@
 
 namespace far::python {
 
+// The far tier that it was started with; nullptr: it was not. It is the process's, however often the package is
+// imported.
+[[nodiscard]] const char* far_tier() noexcept;
+
 // Starts it: `local` is the budget as in `farheap run --local` or empty for half of the available memory, `far` the far
-// tier. Requires: called once. Errors say what to do. Afterwards the process answers `farheap stats` and `farheap
-// resize`, and so do children of fork that have lived for a second.
+// tier. Requires: it was not started. Errors say what to do. Afterwards the process answers `farheap stats` and
+// `farheap resize`, and so do children of fork that have lived for a second.
 [[nodiscard]] result<void> start(const std::string& local, const std::string& far);
 
 // Changes the budget; `local` as above, and not empty. Requires, as those below: start() has succeeded.

@@ -1,20 +1,23 @@
 """What goes wrong, and how arrays live and end: messages, signals, processes, the end of the interpreter."""
 
 import concurrent.futures
+import contextlib
 import ctypes
 import gc
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import threading
 import unittest
 
 import farheap
 import numpy
-from far_memory import BUDGET, MIB, memory, numbers, only_in_process, run_program
+from far_memory import BUDGET, MIB, memory, numbers, only_in_process, run_program, wait_until
 
 
 def far_sum(first):
@@ -24,6 +27,14 @@ def far_sum(first):
         assert farheap.is_far(array)
         farheap.evict(array)
         return int(array.sum())
+
+
+def redis_reply(port, line):
+    """The first line of the reply to a command; None: nobody listens yet."""
+    with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port), 20) as connection:
+        connection.sendall(f"{line}\r\n".encode())
+        return connection.makefile().readline().strip()
+    return None
 
 
 class Messages(unittest.TestCase):
@@ -140,6 +151,28 @@ class Lives(unittest.TestCase):
             thread.join()
         self.assertEqual(received, array.tobytes())
 
+    @only_in_process
+    def test_the_package_is_imported_again(self):
+        """The far heap is the process's, and arrays do not depend on the modules of the package."""
+        done = run_program("""
+            import gc
+            import farheap, numpy
+            with farheap.memory(local="32M", far="memory:"):
+                array = numpy.arange(1 << 20)
+            for name in [name for name in sys.modules if name.partition(".")[0] == "farheap"]:
+                del sys.modules[name]
+            del farheap
+            gc.collect()
+            import farheap
+            print(farheap.is_far(array), farheap.stats().local_bytes > 0)
+            with farheap.memory():
+                other = numpy.arange(1 << 20)
+            print(farheap.is_far(other), (array == other).all())
+            del array
+            del other
+            """, PYTHONMALLOC="debug")  # what is freed is overwritten
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "True True\nTrue True\n", ""))
+
     def test_files(self):
         with memory(), tempfile.TemporaryFile() as file:
             numpy.save(file, numbers(MIB))
@@ -217,6 +250,32 @@ class Ends(unittest.TestCase):
                 """, folder)
             self.assertEqual((done.returncode, done.stdout), (-signal.SIGKILL, "True\n"), done.stderr)
             self.assertEqual(os.listdir(folder), [])
+
+    def test_keys_in_redis(self):
+        """They go soon after the process that made them, and not with their lease."""
+        if shutil.which("redis-server") is None:
+            self.skipTest("redis-server is not installed")
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+            probe.close()
+            server = subprocess.Popen(["redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", folder],
+                                      stdout=subprocess.DEVNULL)
+            try:
+                wait_until(lambda: redis_reply(port, "PING") == "+PONG")
+                done = run_program("""
+                    import farheap, numpy
+                    with farheap.memory(local="16M", far=f"redis://127.0.0.1:{sys.argv[1]}?lease=300s"):
+                        array = numpy.ones(4 << 20)
+                    print(farheap.stats().far_bytes > 0, int(array.sum()))
+                    """, str(port))
+                self.assertEqual((done.returncode, done.stdout), (0, "True 4194304\n"), done.stderr)
+                longest = "local most = 0 for _, key in ipairs(redis.call('KEYS', '*')) do " \
+                          "most = math.max(most, redis.call('PTTL', key)) end return most"
+                self.assertLessEqual(int(redis_reply(port, f'EVAL "{longest}" 0')[1:]), 10_000)
+            finally:
+                server.kill()
+                server.wait()
 
     def test_pools_of_processes(self):
         expected = [int(numbers(MIB, first).sum()) for first in range(3)]

@@ -1,6 +1,7 @@
 """A program's questions and hints about its arrays, and its statistics."""
 
 import contextlib
+import contextvars
 import io
 import unittest
 
@@ -42,6 +43,14 @@ class Hints(unittest.TestCase):
             self.assertEqual(ranges_of(memoryview(view)), ranges_of(view))
         self.assertEqual(farheap.is_far(bytes(4 * MIB)), UNDER_RUN)
         self.assertTrue(farheap.is_far(pandas.array(numbers(MIB), dtype="Int64")))
+
+    def test_masks(self):
+        with memory():
+            mask = numpy.zeros(MIB, bool)
+        outside = contextvars.Context().run(numpy.zeros, MIB)
+        self.assertEqual(farheap.is_far(outside), UNDER_RUN)
+        self.assertTrue(farheap.is_far(numpy.ma.masked_array(outside, mask)))
+        self.assertEqual(farheap.is_far(numpy.ma.masked_array(outside)), UNDER_RUN)
 
     def test_what_it_does_not_know(self):
         for call in (farheap.is_far, farheap.evict, farheap.prefetch):

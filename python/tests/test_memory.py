@@ -59,6 +59,28 @@ class Blocks(unittest.TestCase):
             self.assertTrue(pool.submit(contextvars.copy_context().run, self.is_far).result())
             self.assertFalse(outside.run(self.is_far))
 
+    def test_generators_that_end_elsewhere(self):
+        """A thread that ends another one's generator stays in its own block."""
+        def generate():
+            with memory():
+                yield
+
+        def end(generator):
+            with memory():
+                generator.close()
+                inside = self.is_far()
+            return inside, self.is_far()
+
+        def begin():
+            generator = generate()
+            next(generator)
+            return generator
+
+        context = contextvars.copy_context()  # the generator's block stays open in it
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            self.assertEqual(pool.submit(end, context.run(begin)).result(), (True, False))
+        self.assertEqual(end(context.run(begin)), (True, False))
+
     def test_tasks_have_their_own(self):
         async def alternate(far, turns):
             for _ in range(turns):

@@ -41,9 +41,11 @@ class Tracing(unittest.TestCase):
         self.assertIn("srcdoc", traced._repr_html_())
 
     def test_a_script_that_fails_is_traced(self):
-        self.script.write_text(SCRIPT + "sys.exit(3)\n")
-        traced = farheap.trace(self.script, local="16M", far="memory:", output=self.folder / "misses", show=False)
+        self.script.write_text(SCRIPT + "print('what it says', file=sys.stderr)\nsys.exit(3)\n")
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            traced = farheap.trace(self.script, local="16M", far="memory:", output=self.folder / "misses", show=False)
         self.assertEqual(traced.exit_code, 3)
+        self.assertIn("what it says", said.getvalue())
         self.opened.assert_not_called()
 
     def test_what_goes_wrong(self):

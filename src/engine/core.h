@@ -94,8 +94,11 @@ class core_state {
     if (stall_.load(std::memory_order_relaxed) == stall_reason::nothing_evictable) clear_stall();
   }
   [[nodiscard]] bool stalled() const { return stall_.load(std::memory_order_relaxed) != stall_reason::none; }
-  // While stalled, writing is tried again only once in a while.
-  [[nodiscard]] bool may_write() const { return !stalled() || time.now_ns() >= retry_at_ns_.load(); }
+  // While the far tier takes no bytes, writing is tried again only once in a while.
+  [[nodiscard]] bool may_write() const {
+    const stall_reason why = stall_.load(std::memory_order_relaxed);
+    return why == stall_reason::none || why == stall_reason::nothing_evictable || time.now_ns() >= retry_at_ns_.load();
+  }
 
   // The budget is exceeded for a known reason: eviction is stalled, or the budget has shrunk. Lasts until the evictor
   // has caught up.
@@ -150,6 +153,9 @@ class core_state {
   // Staging for all evictors (map_buffers()), so that a rescuer finds the bytes of a lifted page from its word alone.
   std::byte* staging = nullptr;
   std::atomic<std::uint8_t>* rescued = nullptr;  // per staging page: a rescuer is done with it
+
+  // Batches of all evictors whose pages are being written: frames that will be free.
+  std::atomic<std::size_t> batches_under_way{0};
 
   // A batch of zeros to fill untouched pages from.
   std::byte* zeros = nullptr;
@@ -222,6 +228,7 @@ class core : public core_for_misses {
        const core_sizes& chosen)
       : core_for_misses(kernel, far_tier, clock, chosen) {}
 
+  using core_state::batches_under_way;
   using core_state::filter;
   using core_state::map_buffers;
   using core_state::pages_a_batch;

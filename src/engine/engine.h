@@ -46,7 +46,7 @@ class engine {
  public:
   // The address space of the tables for this many pages. Only the touched part of it takes memory.
   [[nodiscard]] static std::uint64_t table_bytes(std::uint64_t heap_pages, bool reads_parts) {
-    return heap_pages * (residency::bytes_a_page + page_checks::bytes_a_page(reads_parts));
+    return heap_pages * (residency::bytes_a_page + page_checks::bytes_a_page(reads_parts) + policy::most_bytes_a_page);
   }
 
   // Requires: the interfaces outlive the engine.

@@ -20,6 +20,10 @@ constexpr std::uint64_t shortest_long_scope_ns = 1'000'000;
 
 constexpr std::size_t most_looks_a_step = 1024;
 
+// Pages that cannot leave now are pinned, on their way in, or held by a batch of another evictor. The threads that let
+// them go may wait for a processor meanwhile, while a thread that wants a frame takes thousands of fruitless steps.
+constexpr std::uint64_t shortest_drought_ns = 100'000'000;
+
 }  // namespace
 
 result<std::unique_ptr<evictor>> evictor::create(core& shared, std::size_t first_staging_page) {
@@ -109,10 +113,10 @@ eviction_candidates evictor::candidates(std::span<const page_id> pages) const {
 }
 
 // Nothing to evict anywhere, nothing under way, round after round: first the pages that scopes hold are asked to leave.
-// If that does not help, the budget cannot be kept, and saying so is better than waiting for ever.
+// If that does not help for a while, the budget cannot be kept, and saying so is better than waiting for ever.
 void evictor::note_fruit(bool moved) {
   if (moved && ripening_ != ripening_before_) hard_pressed_ = false;
-  const bool has_fruit = moved || !idle() || awaits_slots_;
+  const bool has_fruit = moved || shared_.batches_under_way.load(std::memory_order_relaxed) > 0 || awaits_slots_;
   fruitless_steps_ = has_fruit ? 0 : fruitless_steps_ + 1;
   if (fruitless_steps_ == 1) {
     fruitless_since_ns_ = shared_.time.now_ns();
@@ -127,10 +131,11 @@ void evictor::note_fruit(bool moved) {
     hard_pressed_ = true;
     ripening_before_ = ripening_;
   }
-  if (fruitless_steps_ > 64 + steps_a_round * (shared_.filter != nullptr ? 7 : 3)) {
-    shared_.stall(stall_reason::nothing_evictable);
-    fruitless_steps_ = 0;
-  }
+  const bool has_asked_all = fruitless_steps_ > 64 + steps_a_round * (shared_.filter != nullptr ? 7 : 3);
+  if (!has_asked_all || shared_.time.now_ns() - fruitless_since_ns_ < shortest_drought_ns) return;
+  // Eviction that has stalled for another reason keeps it.
+  if (!shared_.stalled()) shared_.stall(stall_reason::nothing_evictable);
+  fruitless_steps_ = 0;
 }
 
 bool evictor::finish_batches(caller who) {
@@ -285,6 +290,7 @@ bool evictor::lift_dirty(std::span<const page_id> dirty, std::size_t unused, bat
   if (frames_of(into, slots) == 0) return false;  // every page was refused: the batch stays free
   into.count = slots;
   batches_in_use_.fetch_add(1, std::memory_order_relaxed);
+  shared_.batches_under_way.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -427,6 +433,7 @@ bool evictor::retire(batch& outgoing) {
   outgoing.count = 0;
   outgoing.entries = {};
   batches_in_use_.fetch_sub(1, std::memory_order_relaxed);
+  shared_.batches_under_way.fetch_sub(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -492,7 +499,7 @@ void evictor::put_back_in_child() {
     outgoing.entries = {};
     outgoing.left = false;
   }
-  batches_in_use_.store(0);
+  shared_.batches_under_way.fetch_sub(batches_in_use_.exchange(0));
   left_batches_.store(0);
   has_left_parts_.store(false);
   fruitless_steps_ = 0;

@@ -103,7 +103,7 @@ void page_mover::claim_target(page_id page) {
     if (!begin_discard(shared_, page, &unmap)) {
       if (!transfers_.help()) waiting.pause();
     } else if (unmap) {
-      finish_discard(shared_, {page, 1});
+      finish_discard(shared_, page);
     }
   }
 }

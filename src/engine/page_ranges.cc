@@ -142,7 +142,7 @@ bool page_ranges::forget_part(page_range part) {
   for (page_id page = part.first; page < part.end(); ++page) {
     bool unmap = false;
     if (!begin_discard(shared_, page, &unmap)) return false;
-    if (unmap) finish_discard(shared_, {page, 1});
+    if (unmap) finish_discard(shared_, page);
     const state left = shared_.pages.load(page).where();
     if (left != state::untouched && left != state::foreign) return false;
   }
@@ -187,21 +187,17 @@ void page_ranges::discard(page_range range) {
 }
 
 void page_ranges::discard_guarded(page_range range) {
-  page_range unmapping{range.first, 0};  // claimed neighbours that are to be unmapped in one call
+  claimed_pages unmapping(shared_);
   for (page_id page = range.first; page < range.end(); ++page) {
     bool unmap = false;
     backoff waiting;
     while (!begin_discard(shared_, page, &unmap)) {
+      unmapping.finish();
       if (!transfers_.help()) waiting.pause();
     }
-    if (unmap && unmapping.end() == page) {
-      ++unmapping.count;
-      continue;
-    }
-    finish_discard(shared_, unmapping);
-    unmapping = {unmap ? page : page + 1, unmap ? std::size_t{1} : std::size_t{0}};
+    if (unmap) unmapping.add(page);
   }
-  finish_discard(shared_, unmapping);
+  unmapping.finish();
 }
 
 bool page_ranges::populate_open(page_range part) {

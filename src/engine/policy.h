@@ -22,6 +22,9 @@ enum class temperature : std::uint8_t { cold, warm, hot };
 
 class policy {
  public:
+  // Of tables by page that one may have: address space, of which only the touched part takes memory.
+  static constexpr std::size_t most_bytes_a_page = 1;
+
   virtual ~policy() = default;
 
   // A page has become resident, or has escaped eviction. The caller has just set the queued flag of its word, so a page

@@ -9,6 +9,8 @@
 #include <set>
 #include <vector>
 
+#include "engine/two_queues.h"
+
 namespace far::engine {
 namespace {
 
@@ -269,6 +271,54 @@ TEST(two_queues, a_newcomer_that_is_used_joins_those_that_have_come_back) {
   EXPECT_EQ(order.select(2), (std::vector<page_id>{22, 23}));
   const std::vector<page_id> rest = order.drain();
   EXPECT_EQ(std::vector<page_id>(rest.end() - 2, rest.end()), (std::vector<page_id>{20, 21}));
+}
+
+TEST(two_queues, a_page_that_comes_back_again_and_again_goes_round_before_it_leaves) {
+  tested_policy order("2q");
+  for (int times = 0; times < 2; ++times) {
+    bring_back(order, 0, 1);
+    EXPECT_EQ(order.drain(), std::vector<page_id>{0});
+  }
+  bring_back(order, 0, 1);
+  bring_back(order, 10, 3);
+  EXPECT_EQ(order.select(3), (std::vector<page_id>{10, 11, 12}));
+  EXPECT_TRUE(order.select(1).empty()) << "it goes round once more";
+  EXPECT_EQ(order.select(1), std::vector<page_id>{0});
+  order.admit(0, temperature::warm);  // not soon
+  EXPECT_EQ(order.drain(), std::vector<page_id>{0});
+  bring_back(order, 0, 1);
+  EXPECT_EQ(order.select(1), std::vector<page_id>{0}) << "it begins again";
+}
+
+// Pages come and go. Of those that leave the newcomers, and of those that leave the proven, one in so many is missed
+// again soon. Returns the share of newcomers in the end.
+double share_after(two_queues&& order, residency& pages, page_id newcomers_one_in, page_id proven_one_in) {
+  std::vector<bool> is_proven(400, false);
+  const auto admit = [&](page_id page, bool is_soon) {
+    is_proven[page] = is_soon;
+    pages.update(page, [is_soon](page_word word) { return word.with_accessed(is_soon).with_queued(true); });
+    order.admit(page, temperature::warm);
+  };
+  for (page_id page = 0; page < is_proven.size(); ++page) {
+    pages.update(page, [](page_word word) { return word.with_state(state::resident); });
+    admit(page, false);
+  }
+  page_id gone = 0;
+  for (int rounds = 0; rounds < 2000; ++rounds) {
+    std::array<page_id, 20> victims{};
+    for (const page_id page : std::span(victims).first(order.select(victims))) {
+      const page_id one_in = is_proven[page] ? proven_one_in : newcomers_one_in;
+      admit(page, one_in != 0 && ++gone % one_in == 0);
+    }
+  }
+  return order.newcomers_share();
+}
+
+TEST(two_queues, the_queue_whose_pages_are_missed_again_becomes_longer) {
+  residency pages(400);
+  EXPECT_EQ(share_after(two_queues(pages), pages, 1, 0), two_queues::most_newcomers);
+  EXPECT_EQ(share_after(two_queues(pages), pages, 4, 1), two_queues::least_newcomers);
+  EXPECT_EQ(share_after(two_queues(pages, 0.2), pages, 4, 1), 0.2) << "it was chosen";
 }
 
 TEST(second_chance, a_hint_is_an_access) {

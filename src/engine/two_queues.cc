@@ -1,32 +1,108 @@
 #include "engine/two_queues.h"
 
+#include <algorithm>
+
+#include "platform/local_memory.h"
+
 namespace far::engine {
+namespace {
+
+constexpr unsigned rounds_shift = 56;
+
+page_id entry_of(page_id page, unsigned rounds) {
+  return page | page_id{rounds} << rounds_shift;
+}
+page_id page_of(page_id entry) {
+  return entry & ((page_id{1} << rounds_shift) - 1);
+}
+
+// The share of newcomers changes by one step at a time, so many times in the time in which all pages leave.
+constexpr double step = 1.15;
+constexpr std::size_t steps_a_turnover = 8;
+// What one step keeps of the older figures.
+constexpr double memory = 0.75;
+// The share changes only if one queue's pages are missed again more often than the other's by this factor.
+constexpr double least_difference = 1.2;
+constexpr double least_departures = 16;
+
+}  // namespace
+
+two_queues::two_queues(residency& pages, double newcomers, bool follows)
+    : pages_(pages),
+      newcomers_share_(newcomers),
+      share_follows_(follows),
+      histories_(reinterpret_cast<std::uint8_t*>(platform::map_local(pages.pages()))) {}
+
+two_queues::~two_queues() {
+  platform::unmap_local(reinterpret_cast<std::byte*>(histories_), pages_.pages());
+}
 
 void two_queues::admit(page_id page, temperature how) {
   if (how == temperature::cold) return newcomers_.push_front(page);
-  // Pages that cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would
-  // ever be offered.
-  bool has_proved_itself = how == temperature::hot;
-  pages_.update(page, [&has_proved_itself](page_word word) {
-    has_proved_itself |= word.accessed();
+  bool was_accessed = false;
+  pages_.update(page, [&was_accessed](page_word word) {
+    was_accessed = word.accessed();
     return word.with_accessed(false);
   });
-  (has_proved_itself ? proven_ : newcomers_).push_back(page);
+  // Pages that cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would
+  // ever be offered.
+  if (how == temperature::hot) return proven_.push_back(page);
+  const unsigned returns = note_return(page, was_accessed);
+  if (returns == 0) return newcomers_.push_back(page);
+  proven_.push_back(entry_of(page, returns - 1));
 }
 
 std::size_t two_queues::select(std::span<page_id> victims) {
   std::size_t found = 0;
   for (std::size_t looked_at = size(); looked_at > 0 && found < victims.size(); --looked_at) {
-    const auto most_newcomers = static_cast<std::size_t>(static_cast<double>(size()) * newcomers_share_);
-    const bool from_newcomers = proven_.empty() || newcomers_.size() > most_newcomers;
-    const page_id page = (from_newcomers ? newcomers_ : proven_).pop_front();
-    if (spare_if_used(pages_, page)) {
+    const auto most = static_cast<std::size_t>(static_cast<double>(size()) * newcomers_share_);
+    const queue from = proven_.empty() || newcomers_.size() > most ? queue::newcomers : queue::proven;
+    const page_id entry = (from == queue::newcomers ? newcomers_ : proven_).pop_front();
+    const page_id page = page_of(entry);
+    const auto rounds = static_cast<unsigned>(entry >> rounds_shift);
+    if (rounds > 0 && pages_.load(page).where() == state::resident) {
+      proven_.push_back(entry_of(page, rounds - 1));
+    } else if (spare_if_used(pages_, page)) {
       proven_.push_back(page);
     } else {
+      note_departure(page, from);
       victims[found++] = page;
     }
   }
   return found;
+}
+
+// Returns how many times in a row it has been missed again soon, this time included.
+unsigned two_queues::note_return(page_id page, bool is_soon) {
+  std::uint8_t& history = histories_[page];
+  if (is_soon) left_[history >> left_shift].returned += 1;
+  const std::uint8_t before = history & returns_mask;
+  history = is_soon ? std::min<std::uint8_t>(before + 1, most_returns) : std::uint8_t{0};
+  return history;
+}
+
+void two_queues::note_departure(page_id page, queue from) {
+  std::uint8_t& history = histories_[page];
+  const auto left = static_cast<unsigned>(from);
+  history = static_cast<std::uint8_t>((history & returns_mask) | left << left_shift);
+  left_[left].pages += 1;
+  if (++left_since_adapting_ < size() / steps_a_turnover) return;
+  left_since_adapting_ = 0;
+  if (share_follows_) adapt();
+}
+
+void two_queues::adapt() {
+  const auto& [from_newcomers, from_proven] = left_;
+  if (from_newcomers.pages >= least_departures && from_proven.pages >= least_departures) {
+    const double newcomers_return = from_newcomers.returned / from_newcomers.pages;
+    const double proven_return = from_proven.returned / from_proven.pages;
+    if (newcomers_return > proven_return * least_difference) {
+      newcomers_share_ = std::min(most_newcomers, newcomers_share_ * step);
+    } else if (proven_return > newcomers_return * least_difference) {
+      newcomers_share_ = std::max(least_newcomers, newcomers_share_ / step);
+    }
+  }
+  for (departures& known : left_) known = {known.pages * memory, known.returned * memory};
 }
 
 }  // namespace far::engine

@@ -4,7 +4,13 @@
 // So one walk over much data does not push out pages that are used all the time. This needs no accessed bits, which the
 // hardware guard does not have: the page's epoch, set when it leaves, serves as 2Q's ghost entry at no cost. Other
 // signs of use (a first write, a rescue, a hint) move a page to the end of the long queue.
+//
+// A page that is missed again soon, time after time, goes round in the long queue once or twice before it leaves. And
+// the share of newcomers follows the misses: the queue whose pages are missed again soon more often becomes longer.
 #pragma once
+
+#include <array>
+#include <cstdint>
 
 #include "engine/page_queue.h"
 #include "engine/policy.h"
@@ -13,23 +19,51 @@ namespace far::engine {
 
 class two_queues final : public policy {
  public:
-  // Newcomers leave first while they are more than this share of all pages. This figure and the epochs below are from
-  // traces; see docs/decisions/0028-two-queues.md.
+  // Newcomers leave first while they are more than this share of all pages. This figure, the limits of the share, and
+  // the epochs below are from traces; see docs/decisions/0028-two-queues.md.
   static constexpr double usual_newcomers = 0.1;
+  static constexpr double least_newcomers = 0.03;
+  static constexpr double most_newcomers = 0.5;
 
-  explicit two_queues(residency& pages, double newcomers = usual_newcomers)
-      : pages_(pages), newcomers_share_(newcomers) {}
+  // The share of newcomers begins with the usual one, and follows the misses.
+  explicit two_queues(residency& pages) : two_queues(pages, usual_newcomers, true) {}
+  // The share stays the same.
+  two_queues(residency& pages, double newcomers) : two_queues(pages, newcomers, false) {}
+  ~two_queues() override;
 
   void admit(page_id page, temperature how) override;
   [[nodiscard]] std::size_t select(std::span<page_id> victims) override;
   [[nodiscard]] std::size_t size() const override { return newcomers_.size() + proven_.size(); }
   [[nodiscard]] unsigned remembered_epochs() const override { return 3; }
+  [[nodiscard]] double newcomers_share() const { return newcomers_share_; }
 
  private:
+  enum class queue : std::uint8_t { newcomers, proven };
+
+  // A byte a page: bits 0-1 how many times in a row it was missed again soon, bit 7 the queue that it left last.
+  static constexpr std::uint8_t most_returns = 3;
+  static constexpr std::uint8_t returns_mask = 0x03;
+  static constexpr unsigned left_shift = 7;
+
+  // What left a queue, and what of it was missed again soon; older figures weigh less.
+  struct departures {
+    double pages = 0;
+    double returned = 0;
+  };
+
+  two_queues(residency& pages, double newcomers, bool follows);
+  [[nodiscard]] unsigned note_return(page_id page, bool is_soon);
+  void note_departure(page_id page, queue from);
+  void adapt();
+
   residency& pages_;
-  const double newcomers_share_;
+  double newcomers_share_;
+  const bool share_follows_;
   page_queue newcomers_;
-  page_queue proven_;
+  page_queue proven_;  // entries: a page, and in the bits from rounds_shift on how often it still goes round
+  std::uint8_t* histories_;
+  std::array<departures, 2> left_{};
+  std::size_t left_since_adapting_ = 0;
 };
 
 }  // namespace far::engine

@@ -108,6 +108,59 @@ TEST_F(redis_server, a_renewal_that_is_refused_is_repeated_soon) {
   EXPECT_EQ(read_slot(*far, *queue, slot), 0);
 }
 
+TEST_F(redis_server, one_that_refuses_writes_for_a_while_loses_nothing) {
+  const redis_test_server server;
+  const auto far = open_at(server, "timeout=20s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
+  const std::uint64_t before = far->incarnation();
+  ASSERT_EQ(server.command("CONFIG SET min-replicas-to-write 1"), "+OK");
+  EXPECT_EQ(write_slot(*far, *queue, slot, 2), EIO);
+  EXPECT_EQ(read_slot(*far, *queue, slot, 1), 0);
+  ASSERT_EQ(server.command("CONFIG SET min-replicas-to-write 0"), "+OK");
+  EXPECT_EQ(write_slot(*far, *queue, slot, 3), 0);
+  EXPECT_EQ(read_slot(*far, *queue, slot, 3), 0);
+  EXPECT_EQ(far->incarnation(), before);
+}
+
+// Redis answers BUSY to all commands while somebody's script runs for too long.
+TEST_F(redis_server, one_that_is_busy_with_a_script_is_waited_for) {
+  const redis_test_server server({"--busy-reply-threshold", "20"});
+  const auto far = open_at(server, "timeout=20s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
+  const std::uint64_t before = far->incarnation();
+  std::thread somebody([&] { static_cast<void>(server.command("EVAL " + quoted("while true do end") + " 0")); });
+  while (!server.command("PING").starts_with("-BUSY")) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  std::thread operator_of_it([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_EQ(server.command("SCRIPT KILL"), "+OK");
+  });
+  EXPECT_EQ(read_slot(*far, *queue, slot, 1), 0);
+  EXPECT_EQ(write_slot(*far, *queue, slot, 2), 0);
+  EXPECT_EQ(read_slot(*far, *queue, slot, 2), 0);
+  EXPECT_EQ(far->incarnation(), before);
+  operator_of_it.join();
+  somebody.join();
+}
+
+// As a process that is stopped: nothing renews its leases.
+TEST_F(redis_server, a_program_that_stands_still_for_longer_than_its_lease_has_lost_its_pages) {
+  const redis_test_server server;
+  const auto far = open_at(server, "timeout=20s&lease=1s");
+  const auto queue = std::move(far->open_channel(8)).value();
+  const slot_id slot = far->allocate(1).value();
+  ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
+  while (server.command("DBSIZE") != ":0") std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(write_slot(*far, *queue, slot, 2), ESTALE) << "and does not come back full of zeros";
+  EXPECT_EQ(read_slot(*far, *queue, slot, 2), ESTALE);
+  const slot_id fresh = allocate(*far, 1);
+  EXPECT_EQ(write_slot(*far, *queue, fresh, 3), 0);
+  EXPECT_EQ(read_slot(*far, *queue, fresh, 3), 0);
+}
+
 TEST_F(redis_server, what_somebody_replaces_by_something_else_is_lost) {
   const redis_test_server server;
   const auto far = open_at(server);

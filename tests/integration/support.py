@@ -21,6 +21,7 @@ VENV_PYTHON = SOURCE / "build" / "venv" / "bin" / "python"
 # The same with what the Python package works with: Arrow, Polars, Jupyter (python/tests/requirements.txt).
 VENV_OF_PACKAGE_PYTHON = SOURCE / "build" / "venv-python" / "bin" / "python"
 SOAK = os.environ.get("FARHEAP_SOAK") == "1"
+DAY = int(time.time()) // 86_400  # where a run tests one of several ways, it is another one every day
 MIB = 1 << 20
 DEADLINE_S = 900 if SOAK else 240
 # Of the programs beside which servers fail; in the memory that ProgramsBesideFailures leaves them.

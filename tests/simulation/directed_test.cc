@@ -274,6 +274,46 @@ TEST_F(directed, a_pinned_page_that_may_only_be_read_is_filled_by_the_pager) {
   engine_->pins().unpin(7);
 }
 
+// Threads hold all pages, and wait for a processor. A thread that wants a frame takes many steps meanwhile.
+TEST_F(directed, pages_that_cannot_leave_for_a_moment_do_not_exceed_the_budget) {
+  const page_range range{0, 600};
+  ASSERT_TRUE(engine_->ranges().allocate_guarded({0, 640}));
+  write(range);
+  for (page_id page = range.first; page < range.end(); ++page) ASSERT_TRUE(engine_->pins().try_pin(page));
+  for (int steps = 0; steps < 100'000; ++steps) {
+    ASSERT_FALSE(engine_->eviction().reclaim()) << "no page can leave";
+    if (steps % 2000 == 0) clock_.advance_to(clock_.now_ns() + 1'000'000);
+  }
+  EXPECT_EQ(miss(600, true), outcome::no_budget);
+  for (page_id page = range.first; page < range.end(); ++page) engine_->pins().unpin(page);
+  write({600, 40});
+  settle();
+  EXPECT_EQ(engine_->snapshot().over_budget_pages, 0u);
+  check({0, 640});
+}
+
+TEST_F(directed, pages_that_cannot_leave_for_long_exceed_the_budget_until_they_can) {
+  const page_range range{0, 600};
+  ASSERT_TRUE(engine_->ranges().allocate_guarded({0, 640}));
+  write(range);
+  for (page_id page = range.first; page < range.end(); ++page) ASSERT_TRUE(engine_->pins().try_pin(page));
+  const std::uint64_t since_ns = clock_.now_ns();
+  for (int steps = 0; steps < 10'000 && miss(600, true) == outcome::no_budget; ++steps) {
+    static_cast<void>(engine_->eviction().reclaim());
+    clock_.advance_to(clock_.now_ns() + 1'000'000);
+  }
+  EXPECT_EQ(state_of(600), state::resident) << "nobody waits for ever";
+  EXPECT_LT(clock_.now_ns() - since_ns, 1'000'000'000u);
+  EXPECT_EQ(engine_->snapshot().over_budget_pages, 1u);
+  for (page_id page = range.first; page < range.end(); ++page) engine_->pins().unpin(page);
+  EXPECT_TRUE(engine_->eviction().reclaim()) << "the far tier works, so dirty pages leave at once";
+  settle();
+  EXPECT_GE(engine_->eviction().free_frames(), 0);
+  write({601, 39});
+  EXPECT_EQ(engine_->snapshot().over_budget_pages, 1u);
+  check({0, 640});
+}
+
 TEST_F(directed, a_block_freed_and_allocated_again_is_zeros) {
   const page_range range{512, 512};
   ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
@@ -287,6 +327,28 @@ TEST_F(directed, a_block_freed_and_allocated_again_is_zeros) {
   ASSERT_TRUE(engine_->ranges().allocate(range));
   check(range);
   engine_->validate();
+}
+
+TEST_F(directed, scattered_pages_are_discarded_by_one_call) {
+  ASSERT_TRUE(engine_->ranges().allocate_guarded({0, 200}));
+  for (page_id page = 0; page < 128; page += 2) write({page, 1});
+  const std::uint64_t before = kernel_.drops();
+  engine_->ranges().discard({0, 200});
+  expected_.forget({0, 200});
+  EXPECT_EQ(kernel_.drops() - before, 1u);
+  EXPECT_EQ(engine_->snapshot().local_bytes, 0u);
+  for (page_id page = 0; page < 200; page += 2) write({page, 1});
+  kernel_.set_locked({40, 1}, true);
+  engine_->ranges().discard({0, 200});
+  EXPECT_EQ(count_in({0, 200}, state::untouched), 199u) << "more than fit into one call";
+  EXPECT_EQ(state_of(40), state::resident) << "locked memory keeps its bytes";
+  check({40, 1});
+  engine_->validate();
+  kernel_.set_locked({40, 1}, false);
+  engine_->ranges().discard({0, 200});
+  expected_.forget({0, 200});
+  EXPECT_EQ(kernel_.present_pages(), 0u);
+  check({0, 200});
 }
 
 // A handler may look at a fault late, when the program has freed the page: then the page is filled once more.

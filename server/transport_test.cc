@@ -1,0 +1,71 @@
+#include "server/transport.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <thread>
+
+#include "platform/clock.h"
+
+namespace far::server {
+namespace {
+
+std::uint64_t now() {
+  return platform::monotonic_clock().now_ns();
+}
+
+class EpollTransport : public ::testing::Test {
+ protected:
+  std::unique_ptr<transport> moved = make_epoll_transport(4).value();
+  std::array<transport::event, 8> events;
+};
+
+// The shortest of many: others may have the processor for any length of time.
+TEST_F(EpollTransport, WaitsForLessThanAMillisecond) {
+  std::uint64_t shortest_ns = std::numeric_limits<std::uint64_t>::max();
+  for (int i = 0; i < 200; ++i) {
+    const std::uint64_t began_ns = now();
+    EXPECT_EQ(moved->wait(events, 10'000), 0u);
+    const std::uint64_t took_ns = now() - began_ns;
+    EXPECT_GE(took_ns, 10'000u);
+    shortest_ns = std::min(shortest_ns, took_ns);
+  }
+  EXPECT_LT(shortest_ns, 1'000'000u) << "whole milliseconds";
+}
+
+TEST_F(EpollTransport, IsWokenOutOfALongWait) {
+  constexpr std::uint64_t minute_ns = 60'000'000'000;
+  std::thread waker([&] { moved->wake(); });
+  EXPECT_EQ(moved->wait(events, minute_ns), 1u);
+  EXPECT_EQ(events[0].kind, transport::motion::woken);
+  waker.join();
+}
+
+TEST_F(EpollTransport, MovesBytes) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  moved->add(1, ends[0]);
+  std::array<std::byte, 16> room{};
+  moved->receive(1, room);
+  EXPECT_EQ(moved->wait(events, 0), 0u);
+  std::thread sender([&] { EXPECT_EQ(::send(ends[1], "four", 4, 0), 4); });
+  std::size_t count = 0;
+  while (count == 0) count = moved->wait(events, 60'000'000'000);
+  sender.join();
+  EXPECT_EQ(count, 1u);
+  EXPECT_EQ(events[0].kind, transport::motion::received);
+  EXPECT_EQ(events[0].connection, 1u);
+  EXPECT_EQ(events[0].outcome, 4);
+  moved->remove(1);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace far::server
