@@ -13,6 +13,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "far/detail/chunk.h"
 #include "far/detail/hash_entry.h"
 #include "far/detail/hash_index.h"
 #include "far/detail/hash_shard.h"
@@ -32,6 +34,7 @@
 #include "far/detail/pointer.h"
 #include "far/detail/retired.h"
 #include "far/detail/thread_sanitizer.h"
+#include "far/page_lost.h"
 #include "far/scope.h"
 #include "far/tag.h"
 
@@ -54,6 +57,9 @@ namespace far {
 // that Equal compares stays in place until the scope ends.
 //
 // A key or value is constructed from the arguments or, like far::string, from a tag and the arguments.
+//
+// When an entry is lost (far/page_lost.h), look-ups, update() and insert() of its key throw page_lost; put() and
+// erase() drop it, and so do limits.
 template <typename K, typename V, typename Hash = hash<K>, typename Equal = std::equal_to<>>
 class hash_map {
   using entry = detail::hash_entry<K, V>;
@@ -83,12 +89,17 @@ class hash_map {
   // earliest, unless it was found again before. An entry may stay if it leaves while memory is very short, or with more
   // than 16384 others between two changes. Dropping takes no fetch, unless there is a callback, or an entry has
   // anything to destroy. Takes a tag until it is destroyed: throws std::runtime_error as far::tag does. Requires: Hash
-  // can be called on any thread, and uses no far memory.
+  // can be called on any thread, and uses no far memory; a key and a value share a page with others.
   hash_map(runtime& home, while_local leaving, hash_map_limits limits = {}, eviction_callback on_eviction = {},
            const Hash& hash_of = {}, const Equal& equal = {})
     requires(!detail::has_far_pointers<K>)
       : hash_map(home, leaving, std::make_shared<detail::left_entries>(), limits, std::move(on_eviction), hash_of,
-                 equal) {}
+                 equal) {
+    static_assert(
+        sizeof(entry) <= detail::largest_shared_bytes,
+        "entries of a map that is far::while_local leave alone or with their page: key and value have at most "
+        "4072 bytes together");
+  }
   // O(1). A moved-from map may only be destroyed, swapped or assigned to.
   hash_map(hash_map&&) noexcept = default;
   hash_map& operator=(hash_map&&) noexcept = default;
@@ -115,7 +126,8 @@ class hash_map {
 
   // ---- look-up ----
 
-  // The value, in place until the scope ends; nullptr when there is none. Waits when the entry is remote.
+  // The value, in place until the scope ends; nullptr when there is none. Waits when the entry is remote. What a value
+  // comes to own through find_mut() is counted (hash_map_limits::bytes) from its next update() on.
   template <typename Q = K>
   [[nodiscard, gnu::always_inline]] const V* find(const scope& in, const Q& key) const {
     return value_of(find_entry<false>(in, as_key(key), true));
@@ -213,7 +225,7 @@ class hash_map {
   template <typename Q = K, std::invocable<V&> Change>
   bool update(const Q& key, Change change) {
     const bool found = update_in_scope(as_key(key), change);
-    tidy();
+    state_->tidy();
     return found;
   }
 
@@ -232,6 +244,7 @@ class hash_map {
       const std::lock_guard guard(shard);
       state_->count.fetch_sub(shard.index.size(), std::memory_order_relaxed);
       state_->weight.fetch_sub(std::exchange(shard.weight, 0), std::memory_order_relaxed);
+      ++shard.clears;
       shard.index.template clear<detail::end_entries<entry>>(*all);
       state_->retired.add(std::move(all));
     }
@@ -239,7 +252,8 @@ class hash_map {
   }
 
   // Calls visit(const K&, const V&) for every entry, in no order, and prefetches those ahead. Entries that others add
-  // or erase meanwhile may be visited or not. `visit` must not use the map.
+  // or erase meanwhile may be visited or not. `visit` must not use the map. Throws page_lost in the end if some are
+  // lost.
   template <std::invocable<const K&, const V&> Visit>
   void for_each(Visit visit) const {
     for_each_entry<false>([&](entry& one) { visit(std::as_const(one.key), std::as_const(one.value)); });
@@ -248,7 +262,7 @@ class hash_map {
   template <std::invocable<const K&, V&> Visit>
   void for_each_mut(Visit visit) {
     for_each_entry<true>([&](entry& one) { visit(std::as_const(one.key), one.value); });
-    tidy();
+    state_->tidy();
   }
 
  private:
@@ -281,7 +295,6 @@ class hash_map {
 
   // How far ahead a batch look-up prefetches, and how many of its keys share a scope.
   static constexpr std::size_t keys_ahead = 32, keys_a_scope = 256;
-  static constexpr std::size_t entry_weight = entry::own_bytes(sizeof(entry));
 
   [[nodiscard]] static entry* at(std::byte* address) { return std::launder(reinterpret_cast<entry*>(address)); }
   [[nodiscard]] static V* value_of(entry* found) { return found == nullptr ? nullptr : std::addressof(found->value); }
@@ -408,7 +421,7 @@ class hash_map {
   bool add(Q&& key, Arguments&&... arguments) {
     detail::give_way(home());
     const bool inserted = add_in_scope<Replaces>(std::forward<Q>(key), std::forward<Arguments>(arguments)...);
-    tidy();
+    state_->tidy();
     return inserted;
   }
   template <bool Replaces, typename Q, typename... Arguments>
@@ -420,7 +433,7 @@ class hash_map {
     {
       const auto& key = as_key(given);
       key_hash = hash_of(key);
-      if (find_entry<false>(here, key, true) != nullptr) {
+      if (find_to_change<Replaces>(here, key, key_hash)) {
         if (!Replaces) return false;
         old = std::make_unique<detail::retired_list::node>();
       }
@@ -428,22 +441,22 @@ class hash_map {
     detail::owned_entry<entry> fresh(home(), state_->parts_home, std::forward<Q>(given),
                                      std::forward<Arguments>(arguments)...);
     const entry& mine = *at(here.reach(fresh.word(), false, true));
-    const std::size_t weight = mine.weight();
+    const std::size_t weight = mine.counted_weight();
     detail::hash_shard& shard = shard_of(key_hash);
     const std::lock_guard guard(shard);
     const auto [slot, found] = locate<false>(here, shard, mine.key, key_hash.print(), true);
     if (!slot) {
       shard.index.insert(key_hash.print(), fresh.word(), state_->retired);
       state_->count.fetch_add(1, std::memory_order_relaxed);
-      add_weight(shard, weight);
+      state_->add_weight(shard, weight);
       return true;
     }
     if (!Replaces) return false;
     if (old == nullptr) old = std::make_unique<detail::retired_list::node>();
-    add_weight(shard, weight - found->weight());
+    state_->add_weight(shard, weight - found->counted_weight());
     detail::move_owner(slot.word(), old->word);
     detail::move_owner(fresh.word(), slot.word());
-    retire(std::move(old));
+    state_->retire(std::move(old));
     return false;
   }
 
@@ -456,7 +469,7 @@ class hash_map {
     const std::lock_guard guard(shard);
     entry* const found = locate<true>(here, shard, key, key_hash.print(), true).second;
     if (found == nullptr) return false;
-    const weighing weighed(*this, shard, *found);
+    const typename state::weighing weighed(*state_, shard, *found);
     change(found->value);
     return true;
   }
@@ -465,115 +478,38 @@ class hash_map {
   bool erase_in_scope(const Q& key) {
     const scope here(home().home());
     const detail::hashed key_hash = hash_of(key);
-    if (find_entry<false>(here, key, true) == nullptr) return false;
+    bool was_lost = false;
+    if (!find_to_change<true>(here, key, key_hash, &was_lost)) return was_lost;
     auto old = std::make_unique<detail::retired_list::node>();
     detail::hash_shard& shard = shard_of(key_hash);
     const std::lock_guard guard(shard);
     const auto [slot, found] = locate<false>(here, shard, key, key_hash.print(), true);
-    if (!slot) return false;
-    add_weight(shard, std::size_t{0} - found->weight());
+    if (!slot) return was_lost;
+    state_->add_weight(shard, std::size_t{0} - found->counted_weight());
     state_->count.fetch_sub(1, std::memory_order_relaxed);
     shard.index.erase(slot, old->word);
-    retire(std::move(old));
+    state_->retire(std::move(old));
     return true;
   }
 
-  // Adds up modulo 2^64.
-  void add_weight(detail::hash_shard& shard, std::size_t more) {
-    shard.weight += more;
-    state_->weight.fetch_add(more, std::memory_order_relaxed);
-  }
-  void retire(std::unique_ptr<detail::retired_list::node> old) noexcept {
-    old->end = [](detail::retired_list::node& self) noexcept { detail::destroy<entry>(self.word); };
-    state_->retired.add(std::move(old));
-  }
-
-  // Accounts for the change of an entry's weight during its lifetime.
-  class weighing {
-   public:
-    weighing(hash_map& map, detail::hash_shard& shard, const entry& one)
-        : map_(map), shard_(shard), one_(one), before_(one.weight()) {}
-    ~weighing() {
-      if constexpr (!entry::weighs_alike) map_.add_weight(shard_, one_.weight() - before_);
-    }
-    weighing(const weighing&) = delete;
-    weighing& operator=(const weighing&) = delete;
-
-   private:
-    hash_map& map_;
-    detail::hash_shard& shard_;
-    const entry& one_;
-    std::size_t before_;
-  };
-
-  // After a change, outside scopes and locks: drops entries that have left, and evicts down to the limits.
-  void tidy() {
-    if (state_->left != nullptr && state_->left->has_any()) [[unlikely]]
-      state_->left->take_all([this](detail::hashed key_hash) { drop_left(key_hash); });
-    if (state_->is_limited) [[unlikely]] {
-      while (state_->is_over() && evict_one()) {
+  // Whether there is an entry for the key, which is fetched. DropsLost: if there is one with its hash that is lost,
+  // that was the key's, but for one time in 10^11, and is of no use to anybody: it is dropped. Otherwise throws
+  // page_lost.
+  template <bool DropsLost, typename Q>
+  [[nodiscard]] bool find_to_change(const scope& in, const Q& key, detail::hashed key_hash, bool* was_lost = nullptr) {
+    while (true) {
+      try {
+        return find_entry<false>(in, key, true) != nullptr;
+      } catch (const page_lost&) {
+        if (!DropsLost || state_->drop_lost(in, key_hash) == 0) throw;
+        if (was_lost != nullptr) *was_lost = true;
       }
     }
-    state_->retired.look_after();
-  }
-  bool evict_one() {
-    auto old = std::make_unique<detail::retired_list::node>();
-    for (std::size_t looked = 0; looked < detail::hash_shards; ++looked) {
-      detail::hash_shard& shard =
-          state_->shards[state_->next_shard.fetch_add(1, std::memory_order_relaxed) % detail::hash_shards];
-      if (take_victim(shard, *old)) {
-        end_victim(shard, std::move(old));
-        return true;
-      }
-    }
-    return false;
-  }
-  bool take_victim(detail::hash_shard& shard, detail::retired_list::node& into) {
-    const std::lock_guard guard(shard);
-    return take_out(shard, shard.index.next_victim(), into);
-  }
-  // Drops an entry with that hash that is not local.
-  void drop_left(detail::hashed key_hash) {
-    auto old = std::make_unique<detail::retired_list::node>();
-    detail::hash_shard& shard = shard_of(key_hash);
-    {
-      const scope here(home().home());
-      const std::lock_guard guard(shard);
-      const detail::hash_slot left =
-          shard.index.find(key_hash.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
-            const detail::owner_word& word = bucket.words[slot];
-            return word.load(std::memory_order_relaxed) != 0 && here.reach_if_ready(word, false) == nullptr;
-          });
-      if (!take_out(shard, left, *old)) return;
-    }
-    end_victim(shard, std::move(old));
-  }
-  bool take_out(detail::hash_shard& shard, const detail::hash_slot& victim, detail::retired_list::node& into) {
-    if (!victim) return false;
-    shard.index.erase(victim, into.word);
-    state_->count.fetch_sub(1, std::memory_order_relaxed);
-    if constexpr (entry::weighs_alike) add_weight(shard, std::size_t{0} - entry_weight);
-    return true;
-  }
-  // Nobody finds it any more, but some may still be using it.
-  void end_victim(detail::hash_shard& shard, std::unique_ptr<detail::retired_list::node> old) {
-    struct at_end {
-      hash_map& map;
-      std::unique_ptr<detail::retired_list::node> old;
-      ~at_end() { map.retire(std::move(old)); }
-    } victim{*this, std::move(old)};
-    if (entry::weighs_alike && !state_->on_eviction) return;
-    const scope here(home().home());
-    const entry& one = *at(here.reach(victim.old->word, false, false));
-    if constexpr (!entry::weighs_alike) {
-      const std::lock_guard guard(shard);
-      add_weight(shard, std::size_t{0} - one.weight());
-    }
-    if (state_->on_eviction) state_->on_eviction(one.key, one.value);
   }
 
   template <bool Write, typename Visit>
   void for_each_entry(Visit visit) const {
+    std::exception_ptr lost;
     for (detail::hash_shard& shard : state_->shards) {
       const auto guard = [&shard] {
         if constexpr (Write) return std::unique_lock(shard);
@@ -581,17 +517,24 @@ class hash_map {
       }();
       detail::walk_ahead walk([&](detail::owner_word& word) {
         const scope here(home().home());
-        entry& one = *at(here.reach(word, Write, true));
+        entry* one = nullptr;
+        try {
+          one = at(here.reach(word, Write, true));
+        } catch (const page_lost&) {
+          lost = std::current_exception();
+          return;
+        }
         if constexpr (Write) {
-          const weighing weighed(*const_cast<hash_map*>(this), shard, one);
-          visit(one);
+          const typename state::weighing weighed(*state_, shard, *one);
+          visit(*one);
         } else {
-          visit(one);
+          visit(*one);
         }
       });
       shard.index.for_each_bucket([&](detail::hash_bucket& bucket) { walk(bucket); });
       walk.finish();
     }
+    if (lost != nullptr) std::rethrow_exception(lost);
   }
 
   std::unique_ptr<state> state_;

@@ -188,6 +188,12 @@ class list {
   const T& deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
   T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
+  void front(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  void front_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  void back(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  void back_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  void from(const scope&& the_scope_must_be_a_local_variable, position at) const = delete;
+  void from_mut(const scope&& the_scope_must_be_a_local_variable, position at) = delete;
   template <typename... How>
   void range(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>

@@ -56,8 +56,7 @@ class string {
   [[nodiscard]] string clone(const tag& in) const {
     string copy;
     copy.reserve(in, size());
-    const scope here(in.home());
-    copy.append_to_room(view(here));
+    copy.append_to_room(*this);
     return copy;
   }
 
@@ -121,11 +120,8 @@ class string {
     if (before + text.size() <= capacity()) return append_to_room(text);
     string larger;
     larger.reserve(in, before == 0 ? text.size() : std::max(before + text.size(), 2 * before));
-    {
-      const scope here(in.home());
-      larger.append_to_room(view(here));
-      larger.append_to_room(text);
-    }
+    larger.append_to_room(*this);
+    larger.append_to_room(text);
     swap(larger);
   }
   // Makes room for so many characters in all.
@@ -134,10 +130,7 @@ class string {
     if (characters <= capacity()) return;
     string larger;
     larger.make_room(in, characters);
-    if (!empty()) {
-      const scope here(in.home());
-      larger.append_to_room(view(here));
-    }
+    larger.append_to_room(*this);
     swap(larger);
   }
   // Gives a far object back.
@@ -276,6 +269,12 @@ class string {
       std::memcpy(room_ + prefix_at + before, text.data(), std::min(text.size(), last - prefix_at - before));
     }
     set_far_size(before + text.size());
+  }
+  // The text of a string that may live in another runtime.
+  void append_to_room(const string& other) {
+    if (other.is_inline()) return append_to_room({other.room_, other.inline_size()});
+    const scope there(detail::runtime_of(other.word()));
+    append_to_room(other.view(there));
   }
 
   // Requires: it is empty and inline.

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "far/detail/left_entries.h"
 #include "far/detail/shared_lock.h"
 #include "far/fiber.h"
 #include "far/hash_map.h"
@@ -274,6 +275,37 @@ inline void a_cache_keeps_its_limit_under_many(runtime& farheap, [[maybe_unused]
   });
   EXPECT_LE(mine.size(), 1000u);
   EXPECT_EQ(inserted.load() - evicted.load(), mine.size());
+}
+
+// Some note while others take: each note is taken once. In rounds of fewer notes than there is room for.
+inline void no_note_is_lost(const sizes& chosen) {
+  constexpr std::uint64_t round = 8'000, noters = 2;
+  detail::left_entries notes;
+  std::uint64_t wrong = 0;
+  for (std::uint64_t done = 0; done < chosen.many * 8; done += round) {
+    std::vector<std::atomic<std::uint32_t>> taken(round);
+    const auto take = [&] { notes.take_all([&](detail::hashed note) { ++taken[note.bits() >> 1]; }); };
+    std::atomic<unsigned> begun{0};
+    std::atomic<unsigned> ended{0};
+    std::vector<std::thread> threads;
+    for (std::uint64_t noter = 0; noter < noters; ++noter) {
+      threads.emplace_back([&, noter] {
+        ++begun;
+        while (begun.load() <= noters) std::this_thread::yield();
+        for (std::uint64_t i = noter; i < round; i += noters) notes.note(detail::hashed::of_bits(i << 1));
+        ++ended;
+      });
+    }
+    threads.emplace_back([&] {
+      ++begun;
+      while (ended.load() < noters) take();
+    });
+    for (std::thread& one : threads) one.join();
+    take();
+    for (const std::atomic<std::uint32_t>& one : taken) wrong += one.load() == 1 ? 0u : 1u;
+  }
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_FALSE(notes.has_any());
 }
 
 // A map of what is in local memory drops entries that leave, but never one that it has not told of.

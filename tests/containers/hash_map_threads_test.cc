@@ -30,6 +30,9 @@ TEST_F(hash_map_threads, a_cache_keeps_its_limit_under_many) {
 TEST_F(hash_map_threads, entries_leave_under_many) {
   stress::entries_leave_under_many(*farheap_, {});
 }
+TEST_F(hash_map_threads, no_note_is_lost) {
+  stress::no_note_is_lost({});
+}
 TEST_F(hash_map_threads, a_shared_lock_keeps_writers_apart) {
   stress::a_shared_lock_keeps_writers_apart(*farheap_, {});
 }

@@ -4,11 +4,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/units.h"
+#include "far/hash_map.h"
 #include "far/list.h"
 #include "far/page_lost.h"
 #include "far/queue.h"
+#include "far/string.h"
 #include "far/vector.h"
 #include "tests/containers/elements.h"
 #include "tests/support/failing_tier.h"
@@ -203,6 +207,93 @@ TEST_F(lost_containers, queue) {
   all.clear();
   EXPECT_EQ(fragile::living, static_cast<int>(lost));
   farheap().validate();
+}
+
+// The keys whose entries are lost.
+template <typename Map, typename KeyOf>
+std::vector<std::uint64_t> lost_keys(const Map& all, std::uint64_t count, const KeyOf& key_of) {
+  std::vector<std::uint64_t> lost;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (!detail::unless_lost([&] { EXPECT_TRUE(all.contains(key_of(i))) << i; })) lost.push_back(i);
+  }
+  return lost;
+}
+
+// A map goes on without the entries that are lost: each can be erased or replaced, and the others are all there.
+TEST_F(lost_containers, entries_of_a_map) {
+  const auto same = [](std::uint64_t i) { return i; };
+  constexpr std::uint64_t count = 5'000;
+  hash_map<std::uint64_t, fragile> all(farheap());
+  for (std::uint64_t i = 0; i < count; ++i) all.put(i, i);
+  lose([&] { static_cast<void>(all.get(2'500u)); });
+  const std::vector<std::uint64_t> lost = lost_keys(all, count, same);
+  ASSERT_GE(lost.size(), 3u);
+  EXPECT_LE(lost.size(), page_bytes / 32);
+  EXPECT_THROW(static_cast<void>(all.update(lost[0], [](fragile&) {})), page_lost);
+  EXPECT_THROW(static_cast<void>(all.insert(lost[0], 1u)), page_lost);
+  std::size_t visited = 0;
+  EXPECT_THROW(all.for_each([&](std::uint64_t key, const fragile& value) {
+    EXPECT_EQ(value.number, key);
+    ++visited;
+  }),
+               page_lost);
+  EXPECT_EQ(visited, count - lost.size());
+  EXPECT_EQ(all.size(), count);
+  EXPECT_TRUE(all.erase(lost[0]));
+  EXPECT_FALSE(all.erase(lost[0]));
+  EXPECT_FALSE(all.contains(lost[0]));
+  EXPECT_TRUE(all.insert(lost[0], lost[0]));
+  for (std::size_t i = 1; i < lost.size(); ++i) all.put(lost[i], lost[i]);
+  EXPECT_EQ(all.size(), count);
+  EXPECT_TRUE(lost_keys(all, count, same).empty());
+  visited = 0;
+  all.for_each([&](std::uint64_t, const fragile&) { ++visited; });
+  EXPECT_EQ(visited, count);
+  all.clear();
+  EXPECT_EQ(all.entry_bytes(), 0u);
+  {
+    const hash_map<std::uint64_t, fragile> taken(std::move(all));
+  }
+  EXPECT_EQ(fragile::living, static_cast<int>(lost.size())) << "whose destructors cannot run";
+  fragile::living = 0;
+  farheap().validate();
+}
+
+// A cache evicts what is lost as it does everything else, and calls nobody for it. Texts of keys may be lost, too.
+TEST_F(lost_containers, entries_of_a_cache) {
+  const auto key_of = [](std::uint64_t i) {
+    return "a key that does not lie in the string itself: " + std::to_string(i);
+  };
+  constexpr std::uint64_t count = 1'000;
+  std::size_t evicted = 0;
+  hash_map<string, string> all(farheap(), {.bytes = 800'000}, [&](const string& key, const string& value) {
+    EXPECT_GT(key.size(), 40u);
+    // What the callback reads may be lost, though the entry is not.
+    static_cast<void>(detail::unless_lost([&] { EXPECT_EQ(value.str(), std::string(200, 'v')); }));
+    ++evicted;
+  });
+  for (std::uint64_t i = 0; i < count; ++i) all.put(key_of(i), std::string(200, 'v'));
+  EXPECT_EQ(evicted, 0u);
+  lose([&] { static_cast<void>(all.contains(key_of(500))); });
+  {
+    // The text of a key whose entry is there.
+    const scope here(farheap());
+    EXPECT_NE(all.find(here, key_of(100)), nullptr);
+  }
+  const std::vector<std::uint64_t> lost = lost_keys(all, count, key_of);
+  ASSERT_GE(lost.size(), 3u);
+  EXPECT_TRUE(all.erase(key_of(lost[0])));
+  EXPECT_TRUE(all.put(key_of(lost[1]), std::string(200, 'v')));
+  EXPECT_TRUE(all.contains(key_of(lost[1])));
+  for (std::uint64_t i = count; i < 20 * count; ++i) {
+    EXPECT_TRUE(all.put(key_of(i), std::string(200, 'v'))) << "which throws nothing";
+  }
+  EXPECT_LE(all.entry_bytes(), 800'000u);
+  EXPECT_LT(all.size() + evicted, 20 * count);
+  EXPECT_GE(all.size() + evicted, 20 * count - lost.size());
+  for (std::uint64_t i = 0; i < count; ++i) EXPECT_NO_THROW(static_cast<void>(all.contains(key_of(i)))) << i;
+  all.clear();
+  EXPECT_EQ(all.entry_bytes(), 0u);
 }
 
 }  // namespace

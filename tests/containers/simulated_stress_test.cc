@@ -59,6 +59,9 @@ TEST_F(simulated_containers, a_cache_keeps_its_limit_under_many) {
 TEST_F(simulated_containers, entries_leave_under_many) {
   stress::entries_leave_under_many(*farheap_, few);
 }
+TEST_F(simulated_containers, no_note_is_lost) {
+  stress::no_note_is_lost(few);
+}
 TEST_F(simulated_containers, a_shared_lock_keeps_writers_apart) {
   stress::a_shared_lock_keeps_writers_apart(*farheap_, few);
 }

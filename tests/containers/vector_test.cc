@@ -381,6 +381,14 @@ TEST_F(fragile_vector_test, a_prefetcher_may_be_plugged_in) {
     EXPECT_EQ(mine.chunk(here, 0).front(), 1u);
     EXPECT_EQ(asked, count / 8192 + 2);
   }
+  asked = 0;
+  farheap_->evict_all();
+  {
+    const scope here(*farheap_);
+    const auto all = mine.range(here);
+    for (std::size_t i = 0, at = page; i < 50; ++i, at = after(at)) EXPECT_EQ(all.begin()[static_cast<int>(at)], 1u);
+    EXPECT_GE(asked, 5u) << "an iterator that jumps";
+  }
   mine.prefetch_by([](std::size_t, const auto&) { throw std::runtime_error("no idea"); });
   farheap_->evict_all();
   EXPECT_THROW(static_cast<void>(mine.read(5)), std::runtime_error);

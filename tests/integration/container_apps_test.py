@@ -23,11 +23,12 @@ APPS = [
     App("analytics", ["--rows", "500000"]),
     App("graph", ["--scale", "18", "--degree", "6", "--iterations", "2"]),
     App("graph", ["--scale", "18", "--degree", "6", "--job", "triangles"]),
+    App("hashmap", ["--keys", "400000", "--lookups", "300000"]),
     App("snappy", ["--files", "3", "--file-bytes", "5000001"]),
     App("wordcount", ["--bytes", "20M", "--distinct", "100000"]),
     App("wordcount", ["--bytes", "8M", "--distinct", "50000", "--job", "visitors"]),
 ]
-SMALL = {"analytics": ["--rows", "1000"], "graph": ["--scale", "8"], "snappy": ["--file-bytes", "9999"],
+SMALL = {"analytics": ["--rows", "1000"], "graph": ["--scale", "8"], "hashmap": ["--keys", "999", "--lookups", "999"], "snappy": ["--file-bytes", "9999"],
          "wordcount": ["--bytes", "100000"]}
 LOCAL = ["--local", "16M"]
 

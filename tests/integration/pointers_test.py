@@ -195,6 +195,22 @@ REFUSED = {
         "far::list<int> all(farheap); for (int one : all.range(far::scope(farheap))) static_cast<void>(one);",
         "the_scope_must_be_a_local_variable",
         "far::list<int> all(farheap); const far::scope here(farheap); for (int one : all.range(here)) static_cast<void>(one);"),
+    "a temporary scope for the end of an array": (
+        "far::array<int, 3> all(farheap); static_cast<void>(all.back(far::scope(farheap)));",
+        "the_scope_must_be_a_local_variable",
+        "far::array<int, 3> all(farheap); const far::scope here(farheap); static_cast<void>(all.back(here));"),
+    "a temporary scope for a chunk": (
+        "far::vector<int> all(farheap, 3); all.chunk_mut(far::scope(farheap), 1).front() = 1;",
+        "the_scope_must_be_a_local_variable",
+        "far::vector<int> all(farheap, 3); const far::scope here(farheap); all.chunk_mut(here, 1).front() = 1;"),
+    "a temporary scope for an iterator": (
+        "far::list<int> all(farheap); static_cast<void>(all.from(far::scope(farheap), all.begin_position()));",
+        "the_scope_must_be_a_local_variable",
+        "far::list<int> all(farheap); const far::scope here(farheap); static_cast<void>(all.from(here, all.begin_position()));"),
+    "a temporary scope for the front of a list": (
+        "far::list<int> all(farheap); all.push_back(1); all.front_mut(far::scope(farheap)) = 1;",
+        "the_scope_must_be_a_local_variable",
+        "far::list<int> all(farheap); all.push_back(1); const far::scope here(farheap); all.front_mut(here) = 1;"),
     "a copy of a vector": (
         "far::vector<int> one(farheap); auto other = one;",
         "deleted|implicitly",
@@ -223,6 +239,10 @@ REFUSED = {
         "far::hash_map<int, std::string> all(farheap);",
         "std::string points into itself",
         "far::hash_map<int, far::string> all(farheap);"),
+    "a map of what is local with entries of whole pages": (
+        "far::hash_map<int, std::array<char, 5000>> all(farheap, far::while_local{});",
+        "at most 4072 bytes together",
+        "far::hash_map<int, std::array<char, 4000>> all(farheap, far::while_local{});"),
     "a copy of a map": (
         "far::hash_map<int, int> one(farheap); auto other = one;",
         "deleted|implicitly",

@@ -26,6 +26,26 @@ def report(*arguments):
     return support.run([support.FARHEAP, "report", *arguments], deadline_s=60)
 
 
+class Containers(unittest.TestCase):
+    def test_misses_stand_at_the_line_and_name_the_container(self):
+        with tempfile.TemporaryDirectory() as folder:
+            misses = pathlib.Path(folder, "misses")
+            outcome = support.run([support.FARHEAP, "trace", "--local", "32M", "-o", misses, "--", support.PROGRAMS / "linked",
+                                   "16", "0", "0", "6000000"])
+            if "userfaultfd" in outcome.err:
+                self.skipTest(outcome.err.strip())
+            self.assertEqual(outcome.code, 0, outcome)
+            found = [line for line in json.loads(report(misses, "--json").out)["lines"] if line["function"].startswith("look_up")]
+            summary = pathlib.Path(misses, "summary.txt").read_text()
+        self.assertTrue(found, summary)
+        source = (support.SOURCE / "tests" / "integration" / "linked.cc").read_text().splitlines()
+        most = max(found, key=lambda line: line["misses"])
+        self.assertTrue(most["file"].endswith("/linked.cc"), most)
+        self.assertIn("table.read(index)", source[most["line"] - 1])
+        self.assertRegex(most["container"], r"elements.*read|vector.*read")
+        self.assertIn("through", summary)
+
+
 class Command(unittest.TestCase):
     def test_writes_the_files_and_prints_the_summary(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -328,6 +328,10 @@ class elements {
   const T& at(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
   T& at_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
+  void front(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  void front_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  void back(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  void back_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
   template <typename... How>
   void range(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
@@ -336,6 +340,10 @@ class elements {
   void chunks(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
   void chunks_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
+  template <typename... How>
+  void chunk(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  void chunk_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
  protected:
   explicit elements(const tag& in) : chunks_(in) { require_element<T>(); }
@@ -496,13 +504,14 @@ class elements {
   std::size_t copy_window(const elements& from, std::size_t first, std::size_t to, std::size_t most) {
     constexpr std::size_t window = store::window;
     const std::size_t count = std::min({most, window - first % window, window - to % window});
+    const scope there(from.home().home());
     const scope here(home().home());
     if constexpr (page_bytes_of_chunks % sizeof(T) != 0) {
-      for (std::size_t i = 0; i < count; ++i) *place(here, to + i, true) = *from.place(here, first + i, false);
+      for (std::size_t i = 0; i < count; ++i) *place(here, to + i, true) = *from.place(there, first + i, false);
     } else {
       alignas(std::max(alignof(T), std::size_t{8})) std::array<std::byte, window * sizeof(T)> room;
       T* const copy = reinterpret_cast<T*>(room.data());
-      from.chunks_.copy(here, first, count, copy);
+      from.chunks_.copy(there, first, count, copy);
       std::memcpy(static_cast<void*>(chunks_.places(here, to, count, true).data()), copy, count * sizeof(T));
     }
     return count;

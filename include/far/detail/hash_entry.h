@@ -51,23 +51,34 @@ template <typename T>
   }
 }
 
+struct nothing_counted {};
+
 template <typename K, typename V>
 struct hash_entry {
+  static constexpr bool weighs_alike = !owns_bytes<K> && !owns_bytes<V>;
+
   K key;
   V value;
+  // What the map counts for it, if entries differ in weight. A user of find_mut() may have changed what it weighs.
+  [[no_unique_address]] std::conditional_t<weighs_alike, nothing_counted, std::size_t> counted{};
 
   template <typename Q, typename... Arguments>
   hash_entry(const tag& in, Q&& of_key, Arguments&&... of_value)
       : key(construct_in<K>(in, std::forward<Q>(of_key))),
-        value(construct_in<V>(in, std::forward<Arguments>(of_value)...)) {}
+        value(construct_in<V>(in, std::forward<Arguments>(of_value)...)) {
+    if constexpr (!weighs_alike) counted = weight();
+  }
 
-  static constexpr bool weighs_alike = !owns_bytes<K> && !owns_bytes<V>;
   // With its header, in whole units.
   static constexpr std::size_t own_bytes(std::size_t bytes) {
     return (bytes + sizeof(std::uint64_t) + unit_bytes - 1) & ~(unit_bytes - 1);
   }
   [[nodiscard]] std::size_t weight() const {
     return own_bytes(sizeof(hash_entry)) + owned_bytes_of(key) + owned_bytes_of(value);
+  }
+  [[nodiscard]] std::size_t counted_weight() const {
+    if constexpr (weighs_alike) return own_bytes(sizeof(hash_entry));
+    if constexpr (!weighs_alike) return counted;
   }
 };
 

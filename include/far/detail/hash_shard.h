@@ -44,7 +44,9 @@ class hashed {
 // As a lock, it is for writers.
 struct alignas(64) hash_shard {
   hash_index index;
-  std::size_t weight = 0;  // of the entries; written by writers
+  // Written by writers.
+  std::size_t weight = 0;    // of the entries
+  std::uint32_t clears = 0;  // how often it has been cleared
 
   void lock() noexcept {
     lock_.lock();

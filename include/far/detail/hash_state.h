@@ -1,12 +1,15 @@
-// The state of a far::hash_map, which stays where it is when the map moves.
+// The state of a far::hash_map, which stays where it is when the map moves, and how entries leave it.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -15,6 +18,8 @@
 #include "far/detail/left_entries.h"
 #include "far/detail/own_tag.h"
 #include "far/detail/retired.h"
+#include "far/page_lost.h"
+#include "far/scope.h"
 #include "far/tag.h"
 
 namespace far {
@@ -41,6 +46,8 @@ struct hash_state {
   using eviction_callback = std::function<void(const K& key, const V& value)>;
   // How many retired entries are ended at a time.
   static constexpr std::size_t retired_batch = std::clamp<std::size_t>((std::size_t{1} << 18) / sizeof(entry), 1, 64);
+  // Without what its key and value own.
+  static constexpr std::size_t entry_weight = entry::own_bytes(sizeof(entry));
 
   std::optional<own_tag> taken;  // for the map alone
   tag home;                      // of entries
@@ -79,9 +86,143 @@ struct hash_state {
     }
   }
 
+  // ---- weights, under a shard's lock ----
+
+  // Adds up modulo 2^64.
+  void add_weight(hash_shard& shard, std::size_t more) {
+    shard.weight += more;
+    weight.fetch_add(more, std::memory_order_relaxed);
+  }
+  // Accounts for the change of an entry's weight during its lifetime, and for those that users of find_mut() have made
+  // before.
+  class weighing {
+   public:
+    weighing(hash_state& map, hash_shard& shard, entry& one) : map_(map), shard_(shard), one_(one) {}
+    ~weighing() {
+      if constexpr (!entry::weighs_alike) {
+        const std::size_t now = one_.weight();
+        map_.add_weight(shard_, now - std::exchange(one_.counted, now));
+      }
+    }
+    weighing(const weighing&) = delete;
+    weighing& operator=(const weighing&) = delete;
+
+   private:
+    hash_state& map_;
+    hash_shard& shard_;
+    entry& one_;
+  };
+
+  // ---- entries that leave ----
+
+  using retired_entry = std::unique_ptr<retired_list::node>;
+
+  // Nobody finds it any more, but some may still be using it.
+  void retire(retired_entry old) noexcept {
+    old->end = [](retired_list::node& self) noexcept { destroy<entry>(self.word); };
+    retired.add(std::move(old));
+  }
+
+  // After a change, outside scopes and locks: drops entries that have left, and evicts down to the limits.
+  void tidy() {
+    if (left != nullptr && left->has_any()) [[unlikely]]
+      left->take_all([this](hashed key_hash) { drop_left(key_hash); });
+    if (is_limited) [[unlikely]] {
+      while (is_over() && evict_one()) {
+      }
+    }
+    retired.look_after();
+  }
+
+  // Drops entries with that hash whose keys are lost. Returns how many.
+  std::size_t drop_lost(const scope& in, hashed key_hash) {
+    hash_shard& shard = shards[key_hash.shard()];
+    for (std::size_t dropped = 0;; ++dropped) {
+      auto old = std::make_unique<retired_list::node>();
+      const std::lock_guard guard(shard);
+      const hash_slot lost = shard.index.find(key_hash.print(), [&](const hash_bucket& bucket, unsigned slot) {
+        owner_word& word = bucket.words[slot];
+        if (word.load(std::memory_order_relaxed) == 0) return false;
+        return !unless_lost([&] { static_cast<void>(hash_of(at(in.reach(word, false, false))->key)); });
+      });
+      if (!lost) return dropped;
+      shard.index.erase(lost, old->word);
+      count.fetch_sub(1, std::memory_order_relaxed);
+      add_weight(shard, std::size_t{0} - entry_weight);
+      retire(std::move(old));
+    }
+  }
+
+ private:
+  // An entry that was taken out of the index.
+  struct victim {
+    retired_entry old = std::make_unique<retired_list::node>();
+    hash_shard* shard = nullptr;
+    std::uint32_t clears = 0;  // of the shard, until then
+  };
+
+  [[nodiscard]] static entry* at(std::byte* address) { return std::launder(reinterpret_cast<entry*>(address)); }
   [[nodiscard]] bool is_over() const {
     return (limits.entries != 0 && count.load(std::memory_order_relaxed) > limits.entries) ||
            (limits.bytes != 0 && weight.load(std::memory_order_relaxed) > limits.bytes);
+  }
+
+  bool evict_one() {
+    victim found;
+    for (std::size_t looked = 0; looked < hash_shards; ++looked) {
+      hash_shard& shard = shards[next_shard.fetch_add(1, std::memory_order_relaxed) % hash_shards];
+      if (!take_victim(shard, found)) continue;
+      end_victim(std::move(found));
+      return true;
+    }
+    return false;
+  }
+  bool take_victim(hash_shard& shard, victim& into) {
+    const std::lock_guard guard(shard);
+    return take_out(shard, shard.index.next_victim(), into);
+  }
+  // Drops an entry with that hash that is not local.
+  void drop_left(hashed key_hash) {
+    victim found;
+    hash_shard& shard = shards[key_hash.shard()];
+    {
+      const scope here(home.home());
+      const std::lock_guard guard(shard);
+      const hash_slot slot = shard.index.find(key_hash.print(), [&](const hash_bucket& bucket, unsigned number) {
+        const owner_word& word = bucket.words[number];
+        return word.load(std::memory_order_relaxed) != 0 && here.reach_if_ready(word, false) == nullptr;
+      });
+      if (!take_out(shard, slot, found)) return;
+    }
+    end_victim(std::move(found));
+  }
+  bool take_out(hash_shard& shard, const hash_slot& from, victim& into) {
+    if (!from) return false;
+    shard.index.erase(from, into.old->word);
+    into.shard = &shard;
+    into.clears = shard.clears;
+    count.fetch_sub(1, std::memory_order_relaxed);
+    if constexpr (entry::weighs_alike) add_weight(shard, std::size_t{0} - entry_weight);
+    return true;
+  }
+  void end_victim(victim gone) {
+    struct at_end {
+      hash_state& map;
+      retired_entry& old;
+      ~at_end() { map.retire(std::move(old)); }
+    } const retires{*this, gone.old};
+    if (entry::weighs_alike && !on_eviction) return;
+    const scope here(home.home());
+    const entry* one = nullptr;
+    static_cast<void>(unless_lost([&] { one = at(here.reach(gone.old->word, false, false)); }));
+    if constexpr (!entry::weighs_alike) {
+      const std::lock_guard guard(*gone.shard);
+      // What was cleared meanwhile has taken its weight along. What a lost one owned leaks, and is still counted.
+      if (gone.shard->clears == gone.clears) {
+        add_weight(*gone.shard, std::size_t{0} - (one == nullptr ? entry_weight : one->counted));
+      }
+    }
+    if (one != nullptr && on_eviction) on_eviction(one->key, one->value);
   }
 };
 

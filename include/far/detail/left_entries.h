@@ -16,8 +16,14 @@ namespace far::detail {
 class left_entries {
  public:
   void note(hashed key) noexcept {
-    const std::size_t at = noted_.fetch_add(1, std::memory_order_relaxed);
-    notes_[at % notes_.size()].store(key.bits() | is_noted, std::memory_order_release);
+    for (std::uint64_t bits = key.bits() | is_noted; bits != 0;) {
+      const std::size_t at = noted_.fetch_add(1, std::memory_order_relaxed);
+      std::atomic<std::uint64_t>& place = notes_[at % notes_.size()];
+      place.store(bits, std::memory_order_seq_cst);
+      // Somebody may have looked there before the note was. Either this is seen here, or the note there.
+      if (taken_.load(std::memory_order_seq_cst) <= at) return;
+      bits = place.exchange(0, std::memory_order_relaxed);
+    }
   }
   [[nodiscard]] bool has_any() const noexcept {
     return noted_.load(std::memory_order_relaxed) != taken_.load(std::memory_order_relaxed);
@@ -25,11 +31,14 @@ class left_entries {
   // Calls use(hashed) for each note, which no other thread then gets.
   template <typename Use>
   void take_all(Use use) {
-    const std::size_t end = noted_.load(std::memory_order_relaxed);
-    std::size_t at = taken_.exchange(end, std::memory_order_relaxed);
+    std::size_t at = taken_.load(std::memory_order_acquire);
+    std::size_t end = 0;
+    do {
+      end = noted_.load(std::memory_order_relaxed);
+    } while (!taken_.compare_exchange_weak(at, end, std::memory_order_seq_cst, std::memory_order_acquire));
     if (end - at > notes_.size()) at = end - notes_.size();
     for (; at != end; ++at) {
-      const std::uint64_t bits = notes_[at % notes_.size()].exchange(0, std::memory_order_acquire);
+      const std::uint64_t bits = notes_[at % notes_.size()].exchange(0, std::memory_order_seq_cst);
       if (bits != 0) use(hashed::of_bits(bits));
     }
   }

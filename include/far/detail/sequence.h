@@ -135,7 +135,7 @@ class element_iterator {
   [[nodiscard]] pointer operator->() const {
     if (at_ != nullptr) [[likely]]
       return at_;
-    return place(*store_, *in_, index_);
+    return place(*store_, *in_, index_, end_);
   }
   [[nodiscard]] reference operator[](difference_type n) const { return *(*this + n); }
 
@@ -196,7 +196,12 @@ class element_iterator {
   template <typename, typename, bool>
   friend class element_iterator;
 
-  [[nodiscard, gnu::noinline]] static T* place(const Store& store, const scope& in, std::size_t index) {
+  [[nodiscard, gnu::noinline]] static T* place(const Store& store, const scope& in, std::size_t index,
+                                               std::size_t end) {
+    if (store.own_prefetcher != nullptr) [[unlikely]] {
+      if (T* const at = store.place_in_window(in, index, !std::is_const_v<T>)) return at;
+      store.ask_own(in, index, end);
+    }
     return store.place(in, index, !std::is_const_v<T>, Lasting);
   }
   // At the end there is no element, but a walk back may follow.
