@@ -45,6 +45,10 @@ class poisoning_pager final : public pager::page_guard {
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override { return discard(address, bytes); }
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return words_.state_bytes(); }
+  [[nodiscard]] const std::uint64_t* has_evicted() const override {
+    static_assert(sizeof evicted_ == sizeof(std::uint64_t));
+    return reinterpret_cast<const std::uint64_t*>(&evicted_);
+  }
   [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) override;
   [[nodiscard]] bool is_lost(const std::byte* /*address*/) const override { return false; }
   void prefetch(const std::byte* address, std::size_t bytes) override {
