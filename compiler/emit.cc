@@ -45,14 +45,21 @@ bool is_for_us(const llvm::Module& module) {
 
 }  // namespace
 
+llvm::StructType* emitter::shape() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  return llvm::StructType::get(context_, {llvm::Type::getInt64Ty(context_), pointer, pointer});
+}
+
+llvm::Constant* emitter::shared() {
+  auto* const found = llvm::cast<llvm::GlobalVariable>(module_.getOrInsertGlobal(shared_struct, shape()));
+  found->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  found->setDSOLocal(true);
+  return found;
+}
+
 llvm::Value* emitter::load(llvm::IRBuilder<>& at, field wanted) {
-  llvm::Type* const word = at.getInt64Ty();
-  llvm::StructType* const shape = llvm::StructType::get(context_, {word, at.getPtrTy(), word});
-  auto* const shared = llvm::cast<llvm::GlobalVariable>(module_.getOrInsertGlobal(shared_struct, shape));
-  shared->setVisibility(llvm::GlobalValue::HiddenVisibility);
-  shared->setDSOLocal(true);
   const auto index = static_cast<unsigned>(wanted);
-  return at.CreateLoad(shape->getElementType(index), at.CreateStructGEP(shape, shared, index));
+  return at.CreateLoad(shape()->getElementType(index), at.CreateStructGEP(shape(), shared(), index));
 }
 
 llvm::Constant* emitter::site_of(const llvm::Function& user) {
@@ -71,8 +78,9 @@ llvm::Constant* emitter::site_of(const llvm::Function& user) {
   return new llvm::GlobalVariable(module_, shape, false, llvm::GlobalValue::InternalLinkage, value, name);
 }
 
-llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters) {
-  llvm::FunctionType* const type = llvm::FunctionType::get(llvm::Type::getVoidTy(context_), parameters, false);
+llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result) {
+  llvm::FunctionType* const type =
+      llvm::FunctionType::get(result != nullptr ? result : llvm::Type::getVoidTy(context_), parameters, false);
   llvm::FunctionCallee called = module_.getOrInsertFunction(name, type);
   auto* const function = llvm::cast<llvm::Function>(called.getCallee());
   function->setCallingConv(llvm::CallingConv::PreserveMost);
@@ -88,6 +96,11 @@ llvm::FunctionCallee emitter::guard() {
   return slow_path(guard_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
 }
 
+llvm::FunctionCallee emitter::guards() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  return slow_path(guards_call, {pointer, pointer, pointer, pointer, llvm::Type::getInt64Ty(context_), pointer});
+}
+
 llvm::FunctionCallee emitter::stream() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
   llvm::Type* const word = llvm::Type::getInt64Ty(context_);
@@ -100,8 +113,30 @@ llvm::FunctionCallee emitter::gather() {
   return slow_path(gather_call, {pointer, pointer, word, word, word, pointer});
 }
 
+llvm::FunctionCallee emitter::look() {
+  llvm::Type* const word = llvm::Type::getInt64Ty(context_);
+  return slow_path(look_call, {word, word, word, word, llvm::PointerType::getUnqual(context_)}, word);
+}
+
+llvm::FunctionCallee emitter::ahead() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  return slow_path(ahead_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
+}
+
+// Another thread may write the state. It is not loaded by an atomic load, which the compiler would not fuse with the
+// comparison: any byte that is read is harmless.
+llvm::Value* emitter::state_of(llvm::IRBuilder<>& at, llvm::Value* address) {
+  llvm::Value* const page = at.CreateLShr(at.CreatePtrToInt(address, at.getInt64Ty()), page_shift);
+  llvm::Value* const index = at.CreateAnd(page, load(at, field::mask));
+  llvm::Value* const state_at = at.CreatePtrAdd(load(at, field::states), index);
+  return at.CreateLoad(at.getInt8Ty(), state_at);
+}
+
 bool is_own(const llvm::Value* pointer) {
-  const llvm::Value* const object = llvm::getUnderlyingObject(pointer);
+  const llvm::Value* object = llvm::getUnderlyingObject(pointer);
+  if (const auto* const load = llvm::dyn_cast<llvm::LoadInst>(object)) {
+    object = llvm::getUnderlyingObject(load->getPointerOperand());
+  }
   return llvm::isa<llvm::GlobalVariable>(object) && object->getName() == shared_struct;
 }
 

@@ -13,21 +13,30 @@ class emitter {
 
   // A load of a field of the shared struct.
   llvm::Value* load(llvm::IRBuilder<>& at, field wanted);
+  // The address of the shared struct.
+  llvm::Constant* shared();
   // The struct far_hint_site of the function, which names it to `farheap trace`.
   llvm::Constant* site_of(const llvm::Function& user);
   // Functions of support.c; cold, and gentle on the caller's registers.
   llvm::FunctionCallee guard();
   llvm::FunctionCallee stream();
   llvm::FunctionCallee gather();
+  llvm::FunctionCallee look();
+  llvm::FunctionCallee ahead();
+  llvm::FunctionCallee guards();
+  // The state of the address's page: above last_quiet_state if it is of the far heap, and not resident.
+  llvm::Value* state_of(llvm::IRBuilder<>& at, llvm::Value* address);
 
  private:
-  llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters);
+  llvm::StructType* shape();
+  llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters,
+                                 llvm::Type* result = nullptr);
 
   llvm::Module& module_;
   llvm::LLVMContext& context_;
 };
 
-// Whether the pointer is to the shared struct.
+// Whether the pointer is to the shared struct, or comes from it.
 [[nodiscard]] bool is_own(const llvm::Value* pointer);
 
 // Whether memory that the pointer may refer to can be far at all. If not, `*why` says so.

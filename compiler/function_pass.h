@@ -2,6 +2,8 @@
 #pragma once
 
 #include "emit.h"
+#include "llvm/Analysis/AssumptionCache.h"
+#include "llvm/Analysis/BlockFrequencyInfo.h"
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/OptimizationRemarkEmitter.h"
 #include "llvm/Analysis/ScalarEvolution.h"
@@ -18,6 +20,8 @@ class function_pass {
         dominators_(analyses.getResult<llvm::DominatorTreeAnalysis>(function)),
         evolution_(analyses.getResult<llvm::ScalarEvolutionAnalysis>(function)),
         remarks_(analyses.getResult<llvm::OptimizationRemarkEmitterAnalysis>(function)),
+        frequencies_(analyses.getResult<llvm::BlockFrequencyAnalysis>(function)),
+        assumptions_(analyses.getResult<llvm::AssumptionAnalysis>(function)),
         emit_(*function.getParent()) {}
 
  protected:
@@ -26,6 +30,8 @@ class function_pass {
   llvm::DominatorTree& dominators_;
   llvm::ScalarEvolution& evolution_;
   llvm::OptimizationRemarkEmitter& remarks_;
+  llvm::BlockFrequencyInfo& frequencies_;
+  llvm::AssumptionCache& assumptions_;
   emitter emit_;
 };
 

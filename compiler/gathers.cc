@@ -18,6 +18,8 @@ bool is_harmless(const llvm::Instruction& one) {
 
 // Objects that are not known to be the same may still overlap. Then the runtime reads an index that the loop is going
 // to change, and prefetches a page in vain.
+}  // namespace
+
 bool is_written(const llvm::Loop& loop, const llvm::LoadInst& index) {
   const llvm::Value* const array = llvm::getUnderlyingObject(index.getPointerOperand(), 12);
   for (const llvm::BasicBlock* const block : loop.blocks()) {
@@ -28,6 +30,8 @@ bool is_written(const llvm::Loop& loop, const llvm::LoadInst& index) {
   }
   return false;
 }
+
+namespace {
 
 // Takes what varies out of the address, and the sum of all else into `base`. Null if two parts vary, or none.
 const llvm::SCEV* split_address(const llvm::SCEV* address, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,

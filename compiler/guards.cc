@@ -2,12 +2,16 @@
 #include "function_pass.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DepthFirstIterator.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/Analysis/AliasAnalysis.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/MDBuilder.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Local.h"
 #include "passes.h"
+#include "profile.h"
 #include "report.h"
 
 namespace far::compiler {
@@ -28,6 +32,30 @@ struct guard {
   bool hoisted = false;  // `before` is the end of a loop's preheader
 };
 
+// Guards that are checked together, in front of the first one, so that their misses overlap.
+constexpr std::size_t most_in_batch = 4;
+using batch = llvm::SmallVector<guard*, most_in_batch>;
+
+// Collects what computes the value behind `place`, in its block, in order. Returns false if some of it has to stay
+// where it is: it depends on the access at `place`, on memory that is written in between, or on a call.
+bool collect(llvm::Value* value, const llvm::Instruction& place, llvm::SmallSetVector<llvm::Instruction*, 8>& found) {
+  auto* const one = llvm::dyn_cast<llvm::Instruction>(value);
+  if (one == nullptr || one->getParent() != place.getParent() || one->comesBefore(&place) || found.contains(one)) {
+    return true;
+  }
+  constexpr std::size_t most = 24;
+  const auto* const load = llvm::dyn_cast<llvm::LoadInst>(one);
+  if (one == &place || found.size() == most || (load != nullptr && !load->isSimple())) return false;
+  if (load == nullptr && (one->mayReadOrWriteMemory() || !llvm::isSafeToSpeculativelyExecute(one))) return false;
+  for (const llvm::Instruction* before = &place; load != nullptr && before != one; before = before->getNextNode()) {
+    if (before->mayWriteToMemory() || !llvm::isGuaranteedToTransferExecutionToSuccessor(before)) return false;
+  }
+  for (llvm::Value* const operand : one->operands()) {
+    if (!collect(operand, place, found)) return false;
+  }
+  return found.insert(one);
+}
+
 // The address that the instruction accesses; null if it is no access.
 llvm::Value* pointer_of(llvm::Instruction& access) {
   if (auto* const update = llvm::dyn_cast<llvm::AtomicRMWInst>(&access)) return update->getPointerOperand();
@@ -37,6 +65,12 @@ llvm::Value* pointer_of(llvm::Instruction& access) {
 
 bool is_near(std::int64_t one, std::int64_t other) {
   return one - other <= reach_bytes && other - one <= reach_bytes;
+}
+
+// Whether both offsets from an address with this alignment are certainly on one page.
+bool share_page(llvm::Align alignment, std::int64_t one, std::int64_t other) {
+  const unsigned shift = std::min(llvm::Log2(alignment), page_shift);
+  return one >> shift == other >> shift;
 }
 
 class guarder : function_pass {
@@ -49,23 +83,25 @@ class guarder : function_pass {
       for (llvm::Instruction& access : *node->getBlock()) consider(access);
     }
     for (guard& one : guards_) one.left_out = comes_guarded(one);
-    bool any = false;
-    for (const guard& one : guards_) {
+    llvm::SmallVector<batch, 8> batches;
+    for (guard& one : guards_) {
       if (one.left_out || !one.emitted) continue;
-      emit(one);
-      any = true;
+      if (batches.empty() || !joins(batches.back(), one)) batches.push_back({&one});
     }
-    return any;
+    for (const batch& together : batches) emit(together);
+    return !batches.empty();
   }
 
  private:
   void consider(llvm::Instruction& access);
   const char* why_not(const llvm::Instruction& access, llvm::Value* pointer, const llvm::Value* base);
+  const char* why_unwanted(const llvm::Instruction& access);
   bool walks(const llvm::Instruction& access, llvm::Value* pointer);
   llvm::Instruction* place_of(llvm::Instruction& access, llvm::Value* pointer);
   bool is_covered(const guard& fresh);
   bool comes_guarded(const guard& one);
-  void emit(const guard& one);
+  bool joins(batch& together, guard& one);
+  void emit(const batch& together);
 
   bool guards_arguments_ = false;
   llvm::SmallVector<guard, 16> guards_;
@@ -96,6 +132,12 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   return nullptr;
 }
 
+// What profiles say against a guard. It may be that the page is always there, or only that it seldom is not, so others
+// do not rely on the access.
+const char* guarder::why_unwanted(const llvm::Instruction& access) {
+  return why_no_guard(chosen_profile().of(access), executions_of(access, frequencies_));
+}
+
 // An address that a loop does not change is guarded before it.
 llvm::Instruction* guarder::place_of(llvm::Instruction& access, llvm::Value* pointer) {
   llvm::Instruction* place = &access;
@@ -109,9 +151,13 @@ llvm::Instruction* guarder::place_of(llvm::Instruction& access, llvm::Value* poi
 }
 
 bool guarder::is_covered(const guard& fresh) {
-  for (const std::size_t index : by_base_.lookup(fresh.base)) {
+  const llvm::SmallVector<std::size_t, 4> of_base = by_base_.lookup(fresh.base);
+  if (of_base.empty()) return false;
+  const llvm::Align alignment = llvm::getKnownAlignment(const_cast<llvm::Value*>(fresh.base), function_.getDataLayout(),
+                                                        fresh.before, &assumptions_, &dominators_);
+  for (const std::size_t index : of_base) {
     guard& known = guards_[index];
-    if (!is_near(fresh.offset, known.offset)) continue;
+    if (!is_near(fresh.offset, known.offset) && !share_page(alignment, fresh.offset, known.offset)) continue;
     if (known.before != fresh.before && !dominators_.dominates(known.before, fresh.before)) continue;
     known.write |= fresh.write;
     return true;
@@ -164,30 +210,59 @@ void guarder::consider(llvm::Instruction& access) {
                     .emitted = why == nullptr,
                     .hoisted = before != &access};
   const bool covered = why == nullptr && is_covered(fresh);
-  const char* const elided = covered ? "behind an access of the same object" : why;
+  const char* const unwanted = why != nullptr || covered ? nullptr : why_unwanted(access);
+  const char* const elided = covered ? "behind an access of the same object" : unwanted != nullptr ? unwanted : why;
   const char* const how = writes ? "written" : "read";
   chosen_report().add(access, remarks_, {"guard", elided == nullptr, elided != nullptr ? elided : how});
-  if (covered || (why != nullptr && !llvm::isa<llvm::Instruction>(base))) return;
+  if (covered || unwanted != nullptr || (why != nullptr && !llvm::isa<llvm::Instruction>(base))) return;
   by_base_[base].push_back(guards_.size());
   guards_.push_back(fresh);
 }
 
-void guarder::emit(const guard& one) {
-  llvm::IRBuilder<> at(one.before);
-  // In front of a loop, the address may be one that the loop would never access, and then LLVM may know nothing of it.
-  llvm::Value* const pointer = one.hoisted ? at.CreateFreeze(one.pointer) : one.pointer;
-  llvm::Value* const page = at.CreateLShr(at.CreatePtrToInt(pointer, at.getInt64Ty()), page_shift);
-  llvm::Value* const index = at.CreateAnd(page, emit_.load(at, field::mask));
-  llvm::Value* const state_at = at.CreatePtrAdd(emit_.load(at, field::states), index);
-  // Another thread may write it. Not an atomic load, which the compiler would not fuse with the comparison: any byte
-  // that is read is harmless.
-  llvm::Value* const state = at.CreateLoad(at.getInt8Ty(), state_at);
-  llvm::Value* const calls = at.CreateICmpUGT(state, at.getInt8(last_quiet_state));
+// Adds the guard to the batch in front of it if its address can be known there: it is in the same block, and depends on
+// none of the accesses. Then what computes it moves up.
+bool guarder::joins(batch& together, guard& one) {
+  llvm::Instruction* const place = together.front()->before;
+  if (together.size() == most_in_batch || one.before->getParent() != place->getParent()) return false;
+  if (one.before != place && !place->comesBefore(one.before)) return false;
+  for (const llvm::Instruction* at = place; at != one.before; at = at->getNextNode()) {
+    if (llvm::isa<llvm::CallBase>(at) && at->mayHaveSideEffects()) return false;
+  }
+  llvm::SmallSetVector<llvm::Instruction*, 8> computed;
+  if (!collect(one.pointer, *place, computed)) return false;
+  const auto is_guarded = [&computed](const guard* known) { return computed.contains(known->before); };
+  if (llvm::any_of(together, is_guarded)) return false;
+  for (llvm::Instruction* const part : computed) part->moveBefore(place);
+  together.push_back(&one);
+  return true;
+}
+
+void guarder::emit(const batch& together) {
+  llvm::Instruction* const place = together.front()->before;
+  llvm::IRBuilder<> at(place);
+  llvm::SmallVector<llvm::Value*, most_in_batch> pointers;
+  llvm::Value* states = nullptr;
+  std::uint64_t written = 0;
+  for (const guard* const one : together) {
+    // In front of a loop, the address may be one that the loop would never access, and then LLVM may know nothing of
+    // it.
+    pointers.push_back(one->hoisted ? at.CreateFreeze(one->pointer) : one->pointer);
+    llvm::Value* const state = emit_.state_of(at, pointers.back());
+    states = states == nullptr ? state : at.CreateOr(states, state);
+    if (one->write) written |= std::uint64_t{1} << (pointers.size() - 1);
+  }
+  llvm::Value* const calls = at.CreateICmpUGT(states, at.getInt8(last_quiet_state));
   llvm::Instruction* const then = llvm::SplitBlockAndInsertIfThen(
-      calls, one.before, false, llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
+      calls, place, false, llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
   llvm::IRBuilder<> slow(then);
-  llvm::CallInst* const call =
-      slow.CreateCall(emit_.guard(), {pointer, slow.getInt64(one.write ? 1 : 0), emit_.site_of(function_)});
+  llvm::CallInst* call = nullptr;
+  if (pointers.size() == 1) {
+    call = slow.CreateCall(emit_.guard(), {pointers[0], slow.getInt64(written), emit_.site_of(function_)});
+  } else {
+    pointers.resize(most_in_batch, llvm::ConstantPointerNull::get(slow.getPtrTy()));
+    call = slow.CreateCall(emit_.guards(), {pointers[0], pointers[1], pointers[2], pointers[3], slow.getInt64(written),
+                                            emit_.site_of(function_)});
+  }
   call->setCallingConv(llvm::CallingConv::PreserveMost);
 }
 

@@ -5,6 +5,7 @@
 #include "llvm/Transforms/Utils/LCSSA.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
 #include "passes.h"
+#include "profile.h"
 #include "report.h"
 
 namespace far::compiler {
@@ -12,6 +13,7 @@ namespace {
 
 llvm::cl::opt<std::string> report_file("farheap-report",
                                        llvm::cl::desc("Append what Farheap's passes did to this file"));
+llvm::cl::opt<std::string> profile_file("farheap-profile", llvm::cl::desc("Read where a traced program missed"));
 llvm::cl::opt<bool> with_streams("farheap-streams", llvm::cl::init(true), llvm::cl::desc("Tell of walks of memory"));
 llvm::cl::opt<bool> with_guards("farheap-guards", llvm::cl::init(true), llvm::cl::desc("Guard irregular accesses"));
 
@@ -48,6 +50,11 @@ void add_passes(llvm::PassBuilder& to) {
 
 const report& chosen_report() {
   static const report chosen(report_file);
+  return chosen;
+}
+
+miss_profile& chosen_profile() {
+  static miss_profile chosen(profile_file);
   return chosen;
 }
 

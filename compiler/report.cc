@@ -1,5 +1,7 @@
 #include "report.h"
 
+#include <mutex>
+
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Analysis/OptimizationRemarkEmitter.h"
 #include "llvm/IR/DebugInfoMetadata.h"
@@ -38,10 +40,12 @@ std::string line_of_json(const llvm::Instruction& at, const finding& found) {
 bool once(const llvm::Instruction& at, const finding& found) {
   const llvm::DILocation* const place = at.getDebugLoc().get();
   if (place == nullptr) return true;
+  static std::mutex adding;  // ThinLTO compiles several modules at once
   static llvm::StringSet<> known;
   const std::string key = (llvm::Twine(found.kind) + found.why + ":" + at.getFunction()->getName() + ":" +
                            llvm::Twine(place->getLine()) + ":" + llvm::Twine(place->getColumn()))
                               .str();
+  const std::lock_guard<std::mutex> held(adding);
   return known.insert(key).second;
 }
 

@@ -7,11 +7,14 @@ namespace far::compiler {
 
 // struct far_compiled (far/detail/compiled.h): hidden, one for each program and library.
 inline constexpr const char* shared_struct = "__farheap_compiled";
-enum class field : unsigned { mask, states, streams };
+enum class field : unsigned { mask, states, has_evicted };
 // Slow paths.
 inline constexpr const char* guard_call = "__farheap_guard";
+inline constexpr const char* guards_call = "__farheap_guards";
 inline constexpr const char* stream_call = "__farheap_stream";
 inline constexpr const char* gather_call = "__farheap_gather";
+inline constexpr const char* look_call = "__farheap_look";
+inline constexpr const char* ahead_call = "__farheap_ahead";
 
 inline constexpr std::uint64_t page_bytes = 4096;
 inline constexpr unsigned page_shift = 12;

@@ -7,7 +7,9 @@
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
 #include "passes.h"
+#include "profile.h"
 #include "report.h"
+#include "slices.h"
 
 namespace far::compiler {
 namespace {
@@ -27,6 +29,7 @@ struct stream {
   std::int64_t step_bytes;  // an iteration
   bool write;
   llvm::Instruction* access;
+  const char* unwanted;  // what profiles say against reporting it, or null
 };
 
 // A loop that is going to be split. Everything that needs scalar evolution is expanded before any loop is changed.
@@ -34,7 +37,8 @@ struct plan {
   llvm::Loop* loop;
   llvm::SmallVector<stream, most_streams> streams;
   llvm::SmallVector<gather, most_gathers> gathers;
-  llvm::SmallVector<llvm::Instruction*, most_gathers> told;  // the accesses of the gathers
+  llvm::SmallVector<slice, most_gathers> slices;
+  llvm::SmallVector<llvm::Instruction*, most_gathers> told;  // the accesses of the gathers and slices
   const llvm::SCEV* iterations_less_one = nullptr;
   llvm::PHINode* counter = nullptr;  // of the loop, if it can end a chunk
   bool counts_down = false;
@@ -66,18 +70,21 @@ class splitter : function_pass {
   std::optional<plan> look_at(llvm::Loop& loop);
   const char* why_not_split(llvm::Loop& loop, plan& chosen);
   void find_streams(llvm::Loop& loop, plan& chosen);
+  const char* why_unwanted(const llvm::Instruction& access);
   std::optional<stream> stream_of(llvm::Instruction& access, llvm::Loop& loop);
   bool merge(plan& chosen, const stream& fresh);
   bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
   void find_gathers(llvm::Loop& loop, plan& chosen);
   void find_counter(const llvm::Loop& loop, plan& chosen);
   bool merge(plan& chosen, const gather& fresh);
+  bool merge(plan& chosen, const slice& fresh);
   void expand(plan& one);
   void split(plan& one);
   void tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
                 llvm::BasicBlock* enter);
   void tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
   void tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
+  void look_ahead(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
 };
 
 std::uint64_t absolute(std::int64_t value) {
@@ -110,7 +117,11 @@ std::optional<stream> splitter::stream_of(llvm::Instruction& access, llvm::Loop&
   if (step == nullptr) return std::nullopt;
   const std::int64_t step_bytes = step->getAPInt().getSExtValue();
   if (step_bytes == 0 || absolute(step_bytes) > page_bytes || is_short(loop, step_bytes)) return std::nullopt;
-  return stream{walk->getStart(), step_bytes, llvm::isa<llvm::StoreInst>(access), &access};
+  return stream{walk->getStart(), step_bytes, llvm::isa<llvm::StoreInst>(access), &access, why_unwanted(access)};
+}
+
+const char* splitter::why_unwanted(const llvm::Instruction& access) {
+  return why_no_report(chosen_profile().of(access), executions_of(access, frequencies_));
 }
 
 // Adjacent walks over one array, as by a[i] and a[i + 1], are one stream.
@@ -120,6 +131,7 @@ bool splitter::merge(plan& chosen, const stream& fresh) {
     const auto* const distance = llvm::dyn_cast<llvm::SCEVConstant>(evolution_.getMinusSCEV(fresh.start, known.start));
     if (distance == nullptr || distance->getAPInt().abs().uge(page_bytes)) continue;
     known.write |= fresh.write;
+    if (fresh.unwanted == nullptr) known.unwanted = nullptr;
     return true;
   }
   return false;
@@ -133,9 +145,14 @@ void splitter::find_streams(llvm::Loop& loop, plan& chosen) {
     for (llvm::Instruction& access : *block) {
       if (!llvm::isa<llvm::LoadInst, llvm::StoreInst>(access) || access.isVolatile()) continue;
       const std::optional<stream> found = stream_of(access, loop);
-      if (found && !merge(chosen, *found) && chosen.streams.size() < most_streams) chosen.streams.push_back(*found);
+      if (found && !merge(chosen, *found)) chosen.streams.push_back(*found);
     }
   }
+  llvm::erase_if(chosen.streams, [this](const stream& one) {
+    if (one.unwanted != nullptr) chosen_report().add(*one.access, remarks_, {"stream", false, one.unwanted});
+    return one.unwanted != nullptr;
+  });
+  if (chosen.streams.size() > most_streams) chosen.streams.truncate(most_streams);
 }
 
 // Accesses of one item, as of a[b[i]].x and a[b[i]].y, are one gather.
@@ -154,6 +171,18 @@ bool splitter::merge(plan& chosen, const gather& fresh) {
   return false;
 }
 
+// Accesses that differ by a constant, as of a[hash(i)].x and a[hash(i)].y, have one computation.
+bool splitter::merge(plan& chosen, const slice& fresh) {
+  for (slice& known : chosen.slices) {
+    const auto* const distance = llvm::dyn_cast<llvm::SCEVConstant>(
+        evolution_.getMinusSCEV(evolution_.getSCEV(fresh.pointer), evolution_.getSCEV(known.pointer)));
+    if (distance == nullptr || distance->getAPInt().abs().uge(page_bytes)) continue;
+    known.write |= fresh.write;
+    return true;
+  }
+  return false;
+}
+
 void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
   const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
   if ((most != 0 && most < least_gather_iterations) || !may_read_ahead(loop)) return;
@@ -162,11 +191,16 @@ void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
     for (llvm::Instruction& access : *block) {
       const char* why = nullptr;
       const std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
+      std::optional<slice> computed;
+      if (!found && why == nullptr) computed = slice_of(access, loop, evolution_, dominators_);
+      if (found || computed) why = why_unwanted(access);
       if (why != nullptr) chosen_report().add(access, remarks_, {"gather", false, why});
-      if (!found) continue;
-      if (!merge(chosen, *found)) {
-        if (chosen.gathers.size() == most_gathers) continue;
-        chosen.gathers.push_back(*found);
+      if (why != nullptr || (!found && !computed)) continue;
+      const bool is_known = found ? merge(chosen, *found) : merge(chosen, *computed);
+      if (!is_known) {
+        if (chosen.gathers.size() + chosen.slices.size() == most_gathers) continue;
+        if (found) chosen.gathers.push_back(*found);
+        if (computed) chosen.slices.push_back(std::move(*computed));
       }
       chosen.told.push_back(&access);
     }
@@ -227,18 +261,19 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.loop = &loop;
   find_streams(loop, chosen);
   find_gathers(loop, chosen);
-  if (chosen.streams.empty() && chosen.gathers.empty()) return std::nullopt;
+  if (chosen.streams.empty() && chosen.told.empty()) return std::nullopt;
   if (const char* const why = why_not_split(loop, chosen)) {
     for (const stream& one : chosen.streams) chosen_report().add(*one.access, remarks_, {"stream", false, why});
     for (const gather& one : chosen.gathers) chosen_report().add(*one.access, remarks_, {"gather", false, why});
+    for (const slice& one : chosen.slices) chosen_report().add(*one.access, remarks_, {"gather", false, why});
     return std::nullopt;
   }
-  std::uint64_t longest = 0;
+  std::uint64_t longest = 1;
   for (const stream& one : chosen.streams) longest = std::max(longest, absolute(one.step_bytes));
   for (const gather& one : chosen.gathers) longest = std::max(longest, absolute(one.step_bytes));
   chosen.chunk_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest);
   chosen.least_iterations = std::max<std::uint64_t>(1, least_bytes / longest);
-  if (!chosen.gathers.empty()) {
+  if (!chosen.told.empty()) {
     chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
     chosen.least_iterations = 0;
   }
@@ -252,6 +287,9 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   }
   for (const gather& one : chosen.gathers) {
     chosen_report().add(*one.access, remarks_, {"gather", true, one.write ? "written" : "read"});
+  }
+  for (const slice& one : chosen.slices) {
+    chosen_report().add(*one.access, remarks_, {"gather", true, one.write ? "written, computed" : "read, computed"});
   }
   return chosen;
 }
@@ -316,12 +354,31 @@ void splitter::tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value*
   }
 }
 
+void splitter::look_ahead(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
+  if (one.slices.empty()) return;
+  llvm::Value* const rest = at.CreateSub(one.iterations, done);
+  const auto* const chunk = llvm::cast<llvm::Instruction>(done)->getParent();
+  // The phis of the chunk's block carry those of the header, in the same order, behind the number of iterations.
+  const auto start_of = [&](llvm::PHINode* phi) -> llvm::Value* {
+    auto carried = std::next(chunk->phis().begin());
+    for (llvm::PHINode& other : one.loop->getHeader()->phis()) {
+      if (&other == phi) break;
+      ++carried;
+    }
+    return const_cast<llvm::PHINode*>(&*carried);
+  };
+  for (std::size_t i = 0; i < one.slices.size(); ++i) {
+    emit_look(one.slices[i], {done, count, rest, i, emit_.site_of(function_), one.loop->getLoopLatch()}, start_of,
+              emit_, at);
+  }
+}
+
 // From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams.
 void splitter::tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
                         llvm::BasicBlock* enter) {
   llvm::IRBuilder<> at(tell);
   at.SetCurrentDebugLocation(one.loop->getHeader()->getTerminator()->getDebugLoc());
-  if (one.gathers.empty() || one.streams.empty()) {
+  if (one.told.empty() || one.streams.empty()) {
     tell_streams(one, at, done, count);
   } else {
     auto* const walks = llvm::BasicBlock::Create(function_.getContext(), "farheap.tell.streams", &function_, enter);
@@ -335,6 +392,7 @@ void splitter::tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* do
     at.SetInsertPoint(follows);
   }
   tell_gathers(one, at, done, count);
+  look_ahead(one, at, done, count);
   at.CreateBr(enter);
 }
 
@@ -413,11 +471,12 @@ void splitter::split(plan& one) {
 
   llvm::IRBuilder<> before(preheader->getTerminator());
   llvm::Type* const word = before.getInt64Ty();
-  llvm::Value* const served = before.CreateICmpNE(emit_.load(before, field::streams), before.getInt64(0));
+  llvm::Value* const has_evicted = emit_.load(before, field::has_evicted);
+  llvm::Value* const served = before.CreateICmpNE(has_evicted, emit_.shared());
   llvm::Value* const is_long = before.CreateICmpUGE(one.iterations, before.getInt64(one.least_iterations));
-  llvm::Value* const is_announced = before.CreateAnd(served, is_long, "farheap.told");
+  llvm::Value* const is_split = before.CreateAnd(served, is_long, "farheap.split");
   for (llvm::Instruction* const access : one.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
-  llvm::Value* const limit = before.CreateSelect(is_announced, before.getInt64(one.chunk_iterations), one.iterations);
+  llvm::Value* const idle = before.CreateSelect(is_split, before.getInt64(one.stream_iterations), one.iterations);
   preheader->getTerminator()->replaceSuccessorWith(header, chunk);
 
   llvm::IRBuilder<> begin(chunk);
@@ -432,8 +491,12 @@ void splitter::split(plan& one) {
     if (&phi == one.counter) counter = outer;
   }
   llvm::Value* const rest = begin.CreateSub(one.iterations, done);
+  // Volatile: it changes while the loop runs, and nothing here says so.
+  llvm::Value* const evicted = begin.CreateLoad(word, has_evicted, /*isVolatile=*/true);
+  llvm::Value* const is_told = begin.CreateAnd(begin.CreateICmpNE(evicted, begin.getInt64(0)), is_split);
+  llvm::Value* const limit = begin.CreateSelect(is_told, begin.getInt64(one.chunk_iterations), idle);
   llvm::Value* const count = begin.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
-  begin.CreateCondBr(is_announced, tell, enter);
+  begin.CreateCondBr(is_told, tell, enter);
   tell_all(one, tell, done, count, enter);
   llvm::IRBuilder<>(enter).CreateBr(header);
 

@@ -19,13 +19,19 @@ static const uint64_t window_bytes = 256 << 10;
 static const uint64_t least_bytes = 16 << 10;
 
 static const uint8_t nothing_to_do = 0;
-HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, 0, NULL};
+HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_compiled.mask, NULL};
 
 SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_hint_site* site);
+SLOW_PATH void __farheap_guards(const void* first, const void* second, const void* third, const void* fourth,
+                                uint64_t written, struct far_hint_site* site);
 SLOW_PATH void __farheap_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, uint64_t kind,
                                 struct far_hint_site* site);
 SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
                                 struct far_hint_site* site);
+
+SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest,
+                                  struct far_hint_site* site);
+SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_hint_site* site);
 
 static const struct far_hint_view* view_of(const void* address) {
   const struct far_hint_view* const view = far_hint_view_here;
@@ -38,6 +44,33 @@ SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_h
   // Like a trap, it does not mark the page as used: pages that are brought in so would be kept longer than others,
   // which costs a look-up of a hash map 6 to 12% more misses.
   view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0, .sequential = true}), site);
+}
+
+/* As a guard does it: for an address of the far heap. */
+static bool is_missing(uintptr_t address) {
+  return __farheap_compiled.states[address >> 12 & __farheap_compiled.mask] > 1;
+}
+
+/* Of up to four addresses, null for those that are not, one at least is on a missing page. Bit i of `written`: the ith
+ * will be written to. All pages are on their way before the first one is waited for. */
+SLOW_PATH void __farheap_guards(const void* first, const void* second, const void* third, const void* fourth,
+                                uint64_t written, struct far_hint_site* site) {
+  const void* const addresses[] = {first, second, third, fourth};
+  const struct far_hint_view* const view = far_hint_view_here;
+  if (view == NULL) return;
+  const void* missing[4];
+  struct far_hint_options options[4];
+  size_t count = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    if ((uintptr_t)addresses[i] - view->base >= view->bytes || !is_missing((uintptr_t)addresses[i])) continue;
+    missing[count] = addresses[i];
+    options[count++] = (struct far_hint_options){.mutate = (written >> i & 1) != 0, .sequential = true};
+  }
+  for (size_t i = 1; i < count; ++i) {
+    const struct far_hint_options later = {.mutate = options[i].mutate, .sequential = true, .prefetch = true};
+    view->miss(missing[i], 1, far_hint_pack(later), site);
+  }
+  for (size_t i = 0; i < count; ++i) view->miss(missing[i], 1, far_hint_pack(options[i]), site);
 }
 
 static uint64_t distance(int64_t bytes) {
@@ -69,11 +102,6 @@ SLOW_PATH void __farheap_stream(const char* position, int64_t chunk_bytes, int64
   const int64_t ahead = nearer(window, rest_bytes) - seen;
   if (ahead != 0) announce(view, position + seen, ahead, later, site);
   announce(view, position, chunk_bytes, now, site);
-}
-
-/* As a guard does it: for an address of the far heap. */
-static bool is_missing(uintptr_t address) {
-  return __farheap_compiled.states[address >> 12 & __farheap_compiled.mask] > 1;
 }
 
 /* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */
@@ -141,21 +169,18 @@ __attribute__((tls_model("initial-exec"))) static __thread struct gather_memory 
 /* After so many quiet calls, only one call in 16 looks, and at samples, until one is missing: with all memory local,
  * looks are most of what a gather costs. */
 static const uint64_t quiet_calls = 8;
-static const uint64_t sample_stride = 32;
+static const uint64_t sample_stride = 64;
 
-/* The loop is going to follow the `rest` indices from `indices` on, `chunk` of them before the next call. Starts to
- * fetch the missing pages of the next chunk, and first of all of this one; then waits for those of this one, which are
- * on their way together. The loop has no guards for them. It reads the indices itself, if this function does not; it is
- * told of none that the loop could leave unread. */
-SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
-                                struct far_hint_site* site) {
+/* Apart from the short way of quiet calls, which then saves no registers. */
+__attribute__((preserve_most, cold, noinline)) static void gather_now(const char* indices, const char* base,
+                                                                      uint64_t chunk, uint64_t rest, uint64_t kind,
+                                                                      struct far_hint_site* site) {
   const struct far_hint_view* const view = far_hint_view_here;
   if (view == NULL || view->bytes == 0) return;
   struct gather_memory* const memory = &remembered[kind >> 3 & 3];
   const bool begins = (kind & 2) != 0;
   const bool is_known = !begins && memory->next == indices;
   memory->next = indices + (int64_t)chunk * (int16_t)(kind >> 16);
-  if (memory->quiet >= quiet_calls && ++memory->quiet % 16 != 0) return;
   const bool write = (kind & 1) != 0;
   const uint64_t later = far_hint_pack((struct far_hint_options){.mutate = write, .prefetch = true});
   const uint64_t now = far_hint_pack((struct far_hint_options){.mutate = write, .sequential = true});
@@ -164,11 +189,70 @@ SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t 
   const uint64_t end = rest / 2 < chunk ? rest : 2 * chunk;
   const uint64_t stride = memory->quiet < quiet_calls ? 1 : sample_stride;
   uint64_t missing = look_up(view, &all, from, end, stride, later);
-  if (missing != 0 && stride != 1) missing += look_up(view, &all, from, end, 1, later);
-  const bool waits = begins ? missing != 0 : !is_known || !memory->is_resident;
+  if (missing != 0 && stride != 1) missing += look_up(view, &all, 0, end, 1, later);
+  const bool waits = begins || stride != 1 ? missing != 0 : !is_known || !memory->is_resident;
   if (waits) look_up(view, &all, 0, chunk < rest ? chunk : rest, 1, now);
   memory->is_resident = missing == 0;
   memory->quiet = missing == 0 ? memory->quiet + 1 : 0;
+}
+
+/* The loop is going to follow the `rest` indices from `indices` on, `chunk` of them before the next call. Starts to
+ * fetch the missing pages of the next chunk, and first of all of this one; then waits for those of this one, which are
+ * on their way together. The loop has no guards for them. It reads the indices itself, if this function does not; it is
+ * told of none that the loop could leave unread. */
+SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
+                                struct far_hint_site* site) {
+  struct gather_memory* const memory = &remembered[kind >> 3 & 3];
+  if (memory->quiet >= quiet_calls && ++memory->quiet % 16 != 0) return;
+  gather_now(indices, base, chunk, rest, kind, site);
+}
+
+/* Of accesses whose addresses the loop computes, the loop's code goes through the addresses to come, in two passes. */
+struct look_memory {
+  const struct far_hint_site* site; /* of the last call, */
+  uint64_t next;                    /* and after how many iterations the one comes that it has looked ahead for */
+  bool is_resident;                 /* all pages that it saw were */
+  bool waits;                       /* in the second pass, */
+  bool waits_if_missing;            /* or only if the first one found something */
+  uint64_t missing;
+  uint64_t quiet;
+};
+__attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[4];
+static const uint64_t samples = 16;
+
+/* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is. `done` iterations
+ * of the loop have ended, `chunk` follow before the next call, `rest` in all. Returns how many to go through (bits 0 to
+ * 31), and which the first one is whose page is looked at (from bit 32). In the first pass missing pages are requested,
+ * of this chunk only if it is not known from before; in the second one, those of this chunk are waited for. */
+SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest,
+                                  struct far_hint_site* site) {
+  struct look_memory* const memory = &looks[kind >> 2 & 3];
+  if ((kind & 2) != 0) {
+    memory->is_resident = memory->missing == 0;
+    memory->quiet = memory->missing == 0 ? memory->quiet + 1 : 0;
+    return memory->waits || (memory->waits_if_missing && memory->missing != 0) ? chunk : 0;
+  }
+  const bool is_known = done != 0 && memory->site == site && memory->next == done;
+  const bool is_quiet = memory->quiet >= quiet_calls;
+  memory->site = site;
+  memory->next = is_quiet ? UINT64_MAX : done + chunk;
+  memory->missing = 0;
+  memory->waits = !is_quiet && done != 0 && !(is_known && memory->is_resident);
+  memory->waits_if_missing = is_quiet || done == 0;
+  if (!is_quiet) return (rest / 2 < chunk ? rest : 2 * chunk) | (is_known ? chunk : 0) << 32;
+  return (memory->quiet + 1) % 16 != 0 ? 0 : chunk < samples ? chunk : samples;
+}
+
+/* An address of a missing page. */
+SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_hint_site* site) {
+  const struct far_hint_view* const view = view_of(address);
+  if (view == NULL) return;
+  const bool waits = (kind & 2) != 0;
+  ++looks[kind >> 2 & 3].missing;
+  view->miss(
+      address, 1,
+      far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .sequential = waits, .prefetch = !waits}),
+      site);
 }
 
 /* Runs the program again, by `farheap run`: FARHEAP_LOCAL says that it wants far memory, and nobody has started the

@@ -31,6 +31,9 @@ constexpr std::string_view help =
     "Options:\n"
     "  --farheap-report=FILE   append what the passes did with each loop and access to FILE, a line of JSON each; "
     "-Rpass=farheap says the same as remarks\n"
+    "  -ffar-profile=DIR       look only after what missed in a run of `farheap trace -o DIR` on this program, "
+    "compiled "
+    "with -g and --farheap-off\n"
     "  --farheap-no-streams    do not tell the runtime of loops over memory in order, or by indices\n"
     "  --farheap-no-guards     do not guard accesses that are not in order\n"
     "  --farheap-off           compile as clang does; link the support\n"
@@ -46,10 +49,14 @@ constexpr std::string_view help =
 struct request {
   bool for_cxx = false;
   bool off = false;
-  bool lto = false;   // the passes run when it is linked
-  bool links = true;  // unless an option says otherwise
-  bool inputs = false;
+  bool lto = false;                  // the passes run when it is linked
+  bool links = true;                 // unless an option says otherwise
+  std::vector<std::string> inputs;   // files
+  bool libraries = false;            // -lNAME
+  bool no_c_library = false;         // -nostdlib and the like
+  bool c_library = false;            // named nevertheless
   bool foreign = false;              // for another processor
+  std::string profile;               // a folder of `farheap trace`, or empty
   std::vector<std::string> passed;   // clang's own
   std::vector<std::string> options;  // the plugin's
 };
@@ -117,6 +124,15 @@ bool prevents_linking(std::string_view option) {
 bool take_own(std::string_view name, std::string_view option, request& wanted) {
   constexpr std::string_view own = "--farheap-";
   constexpr std::string_view report = "--farheap-report=";
+  constexpr std::string_view profile = "-ffar-profile";
+  if (starts_with(option, profile)) {
+    if (option.size() < profile.size() + 2 || option[profile.size()] != '=') {
+      fail(name, "'" + std::string(option) +
+                     "' names no folder; write -ffar-profile=DIR, with the DIR of `farheap trace -o DIR`");
+    }
+    wanted.profile = option.substr(profile.size() + 1);
+    return true;
+  }
   if (!starts_with(option, own)) return false;
   if (option == "--farheap-off") {
     wanted.off = true;
@@ -143,6 +159,7 @@ std::size_t read_option(const std::vector<std::string>& words, std::size_t i, re
   const std::string_view option = words[i];
   if (takes_next(option) && i + 1 < words.size()) {
     if (option == "-target") wanted.foreign = !is_for_x86_64(words[i + 1]);
+    if (option == "-l") wanted.c_library |= words[i + 1] == "c";
     return 2;
   }
   wanted.links &= !prevents_linking(option);
@@ -151,7 +168,14 @@ std::size_t read_option(const std::vector<std::string>& words, std::size_t i, re
   if (starts_with(option, target)) wanted.foreign = !is_for_x86_64(option.substr(target.size()));
   if (option == "-m32" || option == "-mx32" || option == "-m16") wanted.foreign = true;
   if (option == "-m64") wanted.foreign = false;
-  if (!starts_with(option, "-") || option == "-" || starts_with(option, "-l")) wanted.inputs = true;
+  if (option == "-nostdlib" || option == "-nodefaultlibs" || option == "-nolibc") wanted.no_c_library = true;
+  if (option == "-lc" || starts_with(option, "-l:libc.")) wanted.c_library = true;
+  if (starts_with(option, "-l")) {
+    wanted.libraries = true;
+  } else if (!starts_with(option, "-") || option == "-") {
+    wanted.c_library |= starts_with(std::filesystem::path(option).filename().string(), "libc.");
+    wanted.inputs.emplace_back(option);
+  }
   return 1;
 }
 
@@ -198,7 +222,7 @@ request read_arguments(std::string_view name, int count, char** arguments) {
     }
   }
   // The support is for x86-64, and so are the passes.
-  wanted.links &= wanted.inputs && !wanted.foreign;
+  wanted.links &= (wanted.libraries || !wanted.inputs.empty()) && !wanted.foreign;
   return wanted;
 }
 
@@ -214,6 +238,81 @@ std::string find_part(std::string_view name, const char* file) {
   }
   fail(name,
        "'" + (libraries / file).string() + "' is missing; build Farheap with `make compiler`, or install it again");
+}
+
+bool is_bitcode(const std::array<char, 4>& begin) {
+  constexpr std::array<char, 4> bare{'B', 'C', '\xc0', '\xde'};
+  constexpr std::array<char, 4> wrapped{'\xde', '\xc0', '\x17', '\x0b'};
+  return begin == bare || begin == wrapped;
+}
+
+// Whether the file is an object for link-time optimisation, or an archive with one in it.
+bool has_bitcode(const std::string& path) {
+  constexpr std::string_view archive = "!<arch>\n";
+  constexpr std::size_t header_bytes = 60;
+  constexpr std::size_t size_at = 48;
+  std::ifstream file(path, std::ios::binary);
+  std::array<char, 8> begin{};
+  if (!file.read(begin.data(), begin.size())) return false;
+  if (std::string_view(begin.data(), begin.size()) != archive) {
+    return is_bitcode({begin[0], begin[1], begin[2], begin[3]});
+  }
+  for (std::array<char, header_bytes + 1> header{}; file.read(header.data(), header_bytes);) {
+    const long long bytes = std::atoll(header.data() + size_at);
+    const std::streamoff next = file.tellg() + static_cast<std::streamoff>(bytes + bytes % 2);
+    std::array<char, 4> member{};
+    if (!file.read(member.data(), member.size())) break;
+    if (is_bitcode(member)) return true;
+    file.seekg(next);
+  }
+  return false;
+}
+
+// Objects that were compiled with -flto have no code yet. The linker of a command without it would say that it does not
+// know them, or compile them without the passes.
+void check_inputs(std::string_view name, const request& wanted) {
+  if (!wanted.links || wanted.lto || wanted.off) return;
+  for (const std::string& input : wanted.inputs) {
+    if (!has_bitcode(input)) continue;
+    fail(name, "'" + input + "' was compiled with -flto; link it with -flto, too, which is when the passes run");
+  }
+}
+
+// The profile in the folder that -ffar-profile names. A wrong one is noticed here, before each file of a build says so.
+std::string find_profile(std::string_view name, const std::string& folder) {
+  const std::filesystem::path path = std::filesystem::absolute(std::filesystem::path(folder) / "misses.profile");
+  std::ifstream file(path);
+  const std::string begin = "-ffar-profile: '" + folder + "' ";
+  std::error_code failure;
+  if (!file) {
+    if (!std::filesystem::is_directory(folder, failure))
+      fail(name, begin + "is no folder; name the one of `farheap trace -o DIR`");
+    for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
+      if (entry.path().extension() == ".trace")
+        fail(name, begin + "has traces and no profile; run `farheap report " + folder + "`");
+    }
+    fail(name, begin + "has no trace in it; name the folder of `farheap trace -o DIR`");
+  }
+  bool any_source = false;
+  bool any_here = false;
+  bool any_misses = false;
+  std::string line;
+  if (!std::getline(file, line) || line != "farheap profile 1") {
+    fail(name, begin + "has a profile of another release; run `farheap report " + folder + "`");
+  }
+  while (std::getline(file, line)) {
+    any_misses |= starts_with(line, "access ");
+    if (!starts_with(line, "access ") && !starts_with(line, "source ") && !starts_with(line, "misses ")) {
+      fail(name, begin + "has a damaged profile; run `farheap report " + folder + "`");
+    }
+    if (!starts_with(line, "source ")) continue;
+    any_source = true;
+    any_here = any_here || access(line.substr(std::min(line.size(), line.find(' ', 7) + 1)).c_str(), F_OK) == 0;
+  }
+  if (!any_source) fail(name, begin + "names no source lines; trace the program compiled with -g and --farheap-off");
+  if (!any_misses) fail(name, begin + "has no misses; trace with a smaller --local");
+  if (!any_here) fail(name, begin + "is of a program whose sources are not here; trace the program that you compile");
+  return path.string();
 }
 
 std::string version_of(const std::string& clang) {
@@ -249,26 +348,37 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
   // No warnings about what a step does not use.
   command.emplace_back("--start-no-unused-arguments");
   if (!wanted.off) {
+    std::vector<std::string> options = wanted.options;
+    if (!wanted.profile.empty()) options.emplace_back("-farheap-profile=" + find_profile(name, wanted.profile));
+    // Lines, for the profile and the report, also where there is to be no debug information: remarks need them.
+    if (!options.empty()) command.emplace_back("-Rpass=^$");
     const std::string plugin = find_part(name, "farheap-passes.so");
     if (!wanted.lto) {
       command.emplace_back("-fpass-plugin=" + plugin);
       // Loaded early, too, so that clang knows the plugin's options.
-      if (!wanted.options.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
-      for (const std::string& option : wanted.options) command.insert(command.end(), {"-mllvm", option});
+      if (!options.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
+      for (const std::string& option : options) command.insert(command.end(), {"-mllvm", option});
     } else if (wanted.links) {
       command.emplace_back("-fuse-ld=lld");
       command.emplace_back("-Wl,--load-pass-plugin=" + plugin);
       // The linker reads options before it loads passes, and would not know ours.
-      if (!wanted.options.empty()) command.emplace_back("-Wl,-mllvm,-load=" + plugin);
-      for (const std::string& option : wanted.options) command.emplace_back("-Wl,-mllvm," + option);
+      if (!options.empty()) command.emplace_back("-Wl,-mllvm,-load=" + plugin);
+      for (const std::string& option : options) command.emplace_back("-Wl,-mllvm," + option);
     }
   }
   command.emplace_back("--end-no-unused-arguments");
   command.insert(command.end(), wanted.passed.begin(), wanted.passed.end());
   // Also where nothing was instrumented: FARHEAP_LOCAL starts the runtime of every program.
   if (wanted.links) {
+    const bool runs_alone = wanted.no_c_library && !wanted.c_library;
+    if (runs_alone && !wanted.off) {
+      std::fprintf(stderr,
+                   "%s: warning: without the C library the program has no far memory; add -lc, or --farheap-off\n",
+                   std::string(name).c_str());
+    }
     command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
-    command.insert(command.end(), {"-Xlinker", find_part(name, "libfarheap-compiled.a")});
+    command.insert(command.end(),
+                   {"-Xlinker", find_part(name, runs_alone ? "libfarheap-alone.a" : "libfarheap-compiled.a")});
   }
   return command;
 }
@@ -283,7 +393,9 @@ int main(int count, char** arguments) {
     std::printf("%s", text.replace(text.find("{}"), 2, name).c_str());
     return 0;
   }
-  const std::vector<std::string> command = command_of(name, read_arguments(name, count, arguments));
+  const request wanted = read_arguments(name, count, arguments);
+  check_inputs(name, wanted);
+  const std::vector<std::string> command = command_of(name, wanted);
   std::vector<char*> words;
   words.reserve(command.size() + 1);
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));

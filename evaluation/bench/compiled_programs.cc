@@ -39,7 +39,7 @@ struct kernel {
 };
 
 constexpr std::array kernels = {
-    kernel{"stream", 12, 4, 12},  kernel{"kmeans", 3, 1, 2},     kernel{"hashmap", 3, 1, 2},
+    kernel{"stream", 12, 4, 12},  kernel{"kmeans", 3, 1, 2},     kernel{"hashmap", 3, 1, 8},
     kernel{"gradient", 10, 4, 8}, kernel{"fourier", 3, 1, 3},    kernel{"integers", 5, 2, 4},
     kernel{"multigrid", 6, 2, 6}, kernel{"compressor", 1, 1, 1},
 };

@@ -81,6 +81,7 @@ void* array_memory::resize(void* memory, std::size_t bytes) noexcept {
 
 void array_memory::release(void* memory) noexcept {
   mapping freed = forget(memory);
+  if (freed.size() < far_from_bytes) return unmap(freed);  // it was resized, and serves no other
   if (freed.size() <= most_slot_bytes_) {
     freed = put_into_slot(freed);
     if (freed.empty()) return;

@@ -43,6 +43,15 @@ class array_memory_test : public testing::Test {
   std::unique_ptr<array_memory> arrays_;
 };
 
+TEST_F(array_memory_test, one_that_has_become_small_is_no_spare) {
+  void* const taken = arrays_->take(64 * kib, content::zeros);
+  void* const small = arrays_->resize(taken, page_bytes);
+  ASSERT_NE(small, nullptr);
+  std::memset(small, 1, page_bytes);
+  arrays_->release(small);
+  EXPECT_EQ(held_bytes(), 0u);
+}
+
 struct array {
   std::byte* data = nullptr;
   std::size_t bytes = 0;

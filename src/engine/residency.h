@@ -161,6 +161,9 @@ class residency {
   [[nodiscard]] const std::uint8_t* states_by_number() const { return table_; }
   static constexpr std::uint64_t last_number = (std::uint64_t{1} << (47 - page_shift)) - 1;
 
+  // For compiled loops: a word that is 0 until a page has ceased to be Resident for the first time.
+  [[nodiscard]] const std::uint64_t* has_evicted() const { return &has_evicted_; }
+
   // Marks that hints set. Public: policies and the hinted path use them.
   reference_marks uses;
 
@@ -173,6 +176,7 @@ class residency {
   std::uint8_t* table_;  // of which state_bytes_ is a part; or null
   std::uint8_t* state_bytes_;
   settling_listener* listener_ = nullptr;
+  std::uint64_t has_evicted_ = 0;
 };
 
 }  // namespace far::engine

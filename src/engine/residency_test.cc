@@ -129,6 +129,16 @@ TEST(residency, keeps_states_by_address) {
   EXPECT_EQ(residency(4, residency::last_number).states_by_number(), nullptr) << "there is no room for four";
 }
 
+TEST(residency, says_that_a_page_has_left) {
+  residency pages(2);
+  page_word word = pages.load(1);
+  ASSERT_TRUE(pages.transition(1, word, word.with_state(state::resident)));
+  EXPECT_EQ(*pages.has_evicted(), 0);
+  word = pages.load(1);
+  ASSERT_TRUE(pages.transition(1, word, word.with_state(state::evicting)));
+  EXPECT_NE(*pages.has_evicted(), 0);
+}
+
 TEST(residency_death_test, an_illegal_transition_stops_the_process) {
   residency pages(1);
   page_word word = pages.load(0);

@@ -12,16 +12,16 @@ namespace {
 spin_lock listing;
 far_compiled* joined FAR_GUARDED_BY(listing) = nullptr;
 const std::uint8_t* states FAR_GUARDED_BY(listing) = nullptr;
-bool serving FAR_GUARDED_BY(listing) = false;
+const std::uint64_t* has_evicted FAR_GUARDED_BY(listing) = nullptr;  // set: a pager serves
 
 // The table comes first: a guard that already sees the mask must not look beyond the end of the table before.
 void tell(far_compiled& code) FAR_REQUIRES(listing) {
-  if (!serving) return;
+  if (has_evicted == nullptr) return;
   if (states != nullptr) {
     __atomic_store_n(&code.states, states, __ATOMIC_RELAXED);
     __atomic_store_n(&code.mask, engine::residency::last_number, __ATOMIC_RELEASE);
   }
-  __atomic_store_n(&code.streams, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&code.has_evicted, has_evicted, __ATOMIC_RELAXED);
 }
 
 }  // namespace
@@ -29,7 +29,7 @@ void tell(far_compiled& code) FAR_REQUIRES(listing) {
 void serve_compiled_code(const page_guard& guard) {
   const platform::signal_shield shield;
   const lock_guard held(listing);
-  serving = true;
+  has_evicted = guard.has_evicted();
   states = guard.states_by_number();
   for (far_compiled* code = joined; code != nullptr; code = code->next) tell(*code);
 }

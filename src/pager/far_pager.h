@@ -130,6 +130,7 @@ class far_pager final : public pager {
   [[nodiscard]] const std::uint8_t* states_by_number() const override {
     return engine_->view().words().states_by_number();
   }
+  [[nodiscard]] const std::uint64_t* has_evicted() const override { return engine_->view().words().has_evicted(); }
   [[nodiscard]] const std::uint8_t* use_bytes() const override { return engine_->view().words().uses.bytes(); }
   [[nodiscard]] const std::uint8_t* use_time() const override { return engine_->view().words().uses.now(); }
   [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) override {

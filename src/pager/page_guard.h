@@ -49,6 +49,9 @@ class page_guard : public far_heap {
   // requested and there is room (engine/residency.h).
   [[nodiscard]] virtual const std::uint8_t* states_by_number() const { return nullptr; }
 
+  // A word that is 0 until a page is evicted for the first time: until then there is nothing to prefetch.
+  [[nodiscard]] virtual const std::uint64_t* has_evicted() const = 0;
+
   // Makes the range resident, and writable if `write`; of a longer range, everything is on its way before the first
   // page is waited for. A page may be evicted again at once: look again in the protocol that keeps it. Where the
   // program has more memory than it used so far, the kernel fills the page at the access itself; then there is nothing

@@ -38,6 +38,11 @@ struct line_state {
   std::map<std::string, std::uint64_t> allocations;
 };
 
+struct access_state {
+  std::uint64_t misses = 0;
+  pattern_finder finder;
+};
+
 bool is_near(const hint_site& site, const line_report& line) {
   if (line.file.empty() || file_name(site.file) != file_name(line.file)) return false;
   // __FILE__ is as the compiler was called, often relative; the debug information says more.
@@ -139,6 +144,11 @@ class analyzer::state {
     for (auto& [key, line] : lines_) {
       if (line.totals.misses > 0) result_.lines.push_back(finish_line(line));
     }
+    for (const auto& [key, access] : accesses_) {
+      if (access.misses == 0) continue;
+      result_.accesses.push_back({key.first, key.second, access.misses, access.finder.find()});
+    }
+    result_.units.assign(units_.begin(), units_.end());
     // The C library seldom has debug information, and nobody needs it: only where a line is wanted and missing.
     std::erase_if(result_.missing, [this](const missing_symbols& one) {
       return std::none_of(result_.lines.begin(), result_.lines.end(),
@@ -165,6 +175,7 @@ class analyzer::state {
   struct stack_group {
     line_state* line = nullptr;
     std::vector<flame_frame> stack;
+    access_state* access = nullptr;  // null: its line is not known
     std::string container;
     std::string python;
     std::uint64_t misses = 0;
@@ -204,6 +215,13 @@ class analyzer::state {
       chosen.line = python.front().line;
     }
     found.line = &find_line(chosen);
+    const frame& innermost = frames.front();
+    if (!innermost.file.empty() && innermost.line != 0) {
+      found.access = &accesses_[{innermost.file, innermost.line}];
+      if (modules_.insert(innermost.module).second) {
+        for (std::string& unit : now.symbols.units_of(innermost.module)) units_.insert(std::move(unit));
+      }
+    }
     return found;
   }
 
@@ -270,7 +288,11 @@ class analyzer::state {
       ++line.allocations[allocation_place(now, now.from.allocations[allocation].stack)];
     }
     const std::uint64_t walk = (now.number << 56) ^ (std::uint64_t{allocation + 1} << 32) ^ miss.thread;
-    line.finder.add(walk, miss.address / now.from.header.page_bytes);
+    const std::uint64_t page = miss.address / now.from.header.page_bytes;
+    line.finder.add(walk, page);
+    if (found.access == nullptr || miss.in_kernel != 0) return;
+    found.access->misses += std::max(now.from.header.sampled_one_in, 1u);
+    found.access->finder.add(walk, page);
   }
 
   void take_process(const trace& one) {
@@ -328,6 +350,9 @@ class analyzer::state {
   analysis_options options_;
   std::size_t processes_ = 0;
   std::map<std::tuple<std::string, unsigned, std::string>, line_state> lines_;  // file or module, line, function
+  std::map<std::pair<std::string, unsigned>, access_state> accesses_;           // file, line
+  std::set<std::string> modules_;                                               // that these are in
+  std::set<std::string> units_;                                                 // of the modules
   std::map<std::pair<std::string, unsigned>, hint_site> hint_sites_;
   std::vector<std::pair<std::uint64_t, miss_kind>> moments_;
   report result_;

@@ -62,6 +62,14 @@ struct line_report {
   [[nodiscard]] std::string place() const;
 };
 
+// The source line of instructions that missed: the innermost one, which may be inlined from a header of a library.
+struct access_line {
+  std::string file;
+  unsigned line = 0;
+  std::uint64_t misses = 0;  // recorded ones stand for those that were not
+  pattern seen;
+};
+
 struct process_report {
   std::string file;
   std::uint32_t pid = 0;
@@ -87,6 +95,8 @@ struct report {
   std::uint64_t first_touches = 0;      // recorded
   std::uint64_t hinted_misses = 0;      // and first touches, that hints came before, as the end records say
   std::uint64_t misses_near_hints = 0;  // of `misses`, on lines with has_hint
+  std::vector<access_line> accesses;    // by file and line; without first touches and system calls
+  std::vector<std::string> units;       // the sources of the modules that these are in, in order
   timeline times;
   flame_node flame;                      // of the misses, and of the first touches below a frame of their own
   std::vector<hint_site> hint_sites;     // that were called; those that never helped first

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <vector>
 
+#include "trace/profile.h"
 #include "trace/reader.h"
 
 namespace far::trace {
@@ -30,6 +31,15 @@ result<std::vector<std::string>> trace_files(const std::string& dir) {
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+std::filesystem::file_time_type last_written(const std::filesystem::path& folder) {
+  std::error_code failure;
+  auto latest = std::filesystem::file_time_type::min();
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failure)) {
+    if (entry.path().extension() == ".trace") latest = std::max(latest, entry.last_write_time(failure));
+  }
+  return latest;
 }
 
 result<void> write_file(const std::string& path, const std::string& text) {
@@ -62,6 +72,7 @@ result<void> write_report_files(const std::string& dir, const report& analysis) 
   result<void> written = write_file(folder / "summary.txt", summary_text(analysis));
   if (written.ok()) written = write_file(folder / "stacks.folded", folded_stacks(analysis.flame));
   if (written.ok()) written = write_file(folder / "report.html", report_page(analysis));
+  if (written.ok()) written = write_file(folder / profile_file, profile_text(analysis, last_written(folder)));
   return written;
 }
 

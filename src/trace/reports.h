@@ -11,7 +11,8 @@ namespace far::trace {
 // Reads DIR/misses-PID.trace, all of them, and puts together what is in them. Errors: none is there, or one is damaged.
 [[nodiscard]] result<report> read_reports(const std::string& dir, const analysis_options& options = {});
 
-// Writes DIR/summary.txt, DIR/stacks.folded and DIR/report.html, in place of older ones. Errors: DIR cannot be written.
+// Writes DIR/summary.txt, DIR/stacks.folded, DIR/report.html and DIR/misses.profile (profile.h), in place of older
+// ones. Errors: DIR cannot be written.
 [[nodiscard]] result<void> write_report_files(const std::string& dir, const report& analysis);
 
 // Both; gives back the text of summary.txt, for the terminal.

@@ -1,7 +1,11 @@
 #include "trace/reports.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -9,6 +13,7 @@
 
 #include "tests/support/scratch_folder.h"
 #include "tests/support/trace_writer.h"
+#include "trace/profile.h"
 
 namespace far::trace {
 namespace {
@@ -18,6 +23,11 @@ std::string read_file(const std::filesystem::path& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+std::string hash_of(const std::string& path) {
+  const std::string text = read_file(path);
+  return fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
 }
 
 class reports : public testing::Test {
@@ -94,6 +104,24 @@ TEST_F(reports, json_for_machines) {
   EXPECT_EQ(data["lines"][0]["first_touches"], 20);
   EXPECT_EQ(data["timeline"]["first_touches"].size(), data["timeline"]["reads"].size());
   EXPECT_FALSE(data.contains("flame"));
+}
+
+TEST_F(reports, the_profile_names_sources_and_their_lines_that_missed) {
+  const std::string kept = dir_ / "kept.c";
+  const std::string edited = dir_ / "edited.c";
+  std::ofstream(kept) << "int kept;\n";
+  std::ofstream(edited) << "int edited;\n";
+  const auto traced = std::filesystem::last_write_time(kept);
+  std::filesystem::last_write_time(edited, traced + std::chrono::seconds(1));
+  report analysis;
+  analysis.units = {edited, kept};
+  analysis.accesses = {{kept, 7, 30, {.kind = pattern_kind::random}},
+                       {kept, 9, 12, {.kind = pattern_kind::forward}},
+                       {"/nowhere/list.h", 3, 1, {}}};
+  EXPECT_EQ(profile_text(analysis, traced),
+            "farheap profile 1\nmisses 43\nsource unknown /nowhere/list.h\n"
+            "access 3 1 unknown\nsource changed " +
+                edited + "\nsource " + hash_of(kept) + " " + kept + "\naccess 7 30 random\naccess 9 12 forward\n");
 }
 
 TEST_F(reports, a_directory_without_traces_and_one_that_is_not_there) {

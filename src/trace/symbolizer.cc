@@ -138,7 +138,9 @@ class symbolizer::modules {
     for (const module_range& range : ranges_) {
       // A file that replaced the one that ran would give wrong lines.
       if (range.deleted || range.path.front() != '/') continue;
-      dwfl_report_elf(session_, range.path.c_str(), range.path.c_str(), -1, range.first, false);
+      Dwfl_Module* const module =
+          dwfl_report_elf(session_, range.path.c_str(), range.path.c_str(), -1, range.first, false);
+      if (module != nullptr) by_path_[range.path] = module;
     }
     dwfl_report_end(session_, nullptr, nullptr);
   }
@@ -151,6 +153,19 @@ class symbolizer::modules {
     const auto [place, is_new] = known_.try_emplace(looked_up);
     if (is_new) place->second = look_up(looked_up);
     return place->second;
+  }
+
+  [[nodiscard]] std::vector<std::string> units_of(const std::string& path) const {
+    std::vector<std::string> units;
+    const auto module = by_path_.find(path);
+    if (module == by_path_.end()) return units;
+    Dwarf_Addr bias = 0;
+    Dwarf_Die* unit = nullptr;
+    while ((unit = dwfl_module_nextcu(module->second, unit, &bias)) != nullptr) {
+      std::string source = source_path(dwarf_diename(unit), unit);
+      if (!source.empty()) units.push_back(std::move(source));
+    }
+    return units;
   }
 
   [[nodiscard]] std::vector<missing_symbols> missing() const {
@@ -187,11 +202,34 @@ class symbolizer::modules {
     return {base};
   }
 
+  // The unit of the address. libdw finds it by .debug_aranges, which clang does not write; then by the units' own
+  // ranges.
+  Dwarf_Die* find_unit(Dwfl_Module* module, std::uint64_t address, Dwarf_Addr* bias) {
+    Dwarf_Die* const found = dwfl_module_addrdie(module, address, bias);
+    if (found != nullptr) return found;
+    const auto [known, is_new] = unit_ranges_.try_emplace(module);
+    unit_ranges& all = known->second;
+    Dwarf_Die* unit = nullptr;
+    while (is_new && (unit = dwfl_module_nextcu(module, unit, &all.bias)) != nullptr) {
+      Dwarf_Addr base = 0;
+      Dwarf_Addr begin = 0;
+      Dwarf_Addr end = 0;
+      for (std::ptrdiff_t next = 0; (next = dwarf_ranges(unit, next, &base, &begin, &end)) > 0;) {
+        all.by_begin[begin] = {end, unit};
+      }
+    }
+    *bias = all.bias;
+    const auto behind = all.by_begin.upper_bound(address - all.bias);
+    if (behind == all.by_begin.begin()) return nullptr;
+    const auto& [end, unit_there] = std::prev(behind)->second;
+    return address - all.bias < end ? unit_there : nullptr;
+  }
+
   // The scopes around the address, from the inside out: each inlined function knows from where it was called, which is
   // the place of the next frame. Empty when nothing is known.
-  static std::vector<frame> by_debug_information(Dwfl_Module* module, std::uint64_t address, const frame& base) {
+  std::vector<frame> by_debug_information(Dwfl_Module* module, std::uint64_t address, const frame& base) {
     Dwarf_Addr bias = 0;
-    Dwarf_Die* const unit = dwfl_module_addrdie(module, address, &bias);
+    Dwarf_Die* const unit = find_unit(module, address, &bias);
     if (unit == nullptr) return {};
     Dwarf_Die* found = nullptr;
     int count = dwarf_getscopes(unit, address - bias, &found);
@@ -204,12 +242,11 @@ class symbolizer::modules {
     scopes.reset(found);
 
     frame current = base;
-    Dwfl_Line* const source = dwfl_module_getsrc(module, address);
-    if (source != nullptr) {
-      int line = 0;
-      const char* const file = dwfl_lineinfo(source, nullptr, &line, nullptr, nullptr, nullptr);
+    Dwarf_Line* const source = dwarf_getsrc_die(unit, address - bias);
+    int line = 0;
+    if (source != nullptr && dwarf_lineno(source, &line) == 0) {
       current.line = static_cast<unsigned>(std::max(line, 0));
-      current.file = source_path(file, unit);
+      current.file = source_path(dwarf_linesrc(source, nullptr, nullptr), unit);
     }
     std::vector<frame> frames;
     for (int i = 0; i < count; ++i) {
@@ -237,6 +274,12 @@ class symbolizer::modules {
   Dwfl* session_ = nullptr;
   std::unordered_map<std::uint64_t, std::vector<frame>> known_;
   std::map<std::string, missing_symbols> missing_;
+  std::map<std::string, Dwfl_Module*> by_path_;
+  struct unit_ranges {
+    Dwarf_Addr bias = 0;
+    std::map<Dwarf_Addr, std::pair<Dwarf_Addr, Dwarf_Die*>> by_begin;  // -> their end
+  };
+  std::map<Dwfl_Module*, unit_ranges> unit_ranges_;
 };
 
 symbolizer::symbolizer(const std::vector<std::string>& maps) : modules_(std::make_unique<modules>(maps)) {}
@@ -244,6 +287,10 @@ symbolizer::~symbolizer() = default;
 
 const std::vector<frame>& symbolizer::at(std::uint64_t address, bool is_return_address) {
   return modules_->at(address, is_return_address);
+}
+
+std::vector<std::string> symbolizer::units_of(const std::string& module) const {
+  return modules_->units_of(module);
 }
 
 std::vector<missing_symbols> symbolizer::missing() const {

@@ -37,6 +37,9 @@ class symbolizer {
   // address stands behind its call, perhaps on another line or in another function, so the byte before it is looked up.
   [[nodiscard]] const std::vector<frame>& at(std::uint64_t address, bool is_return_address);
 
+  // The source files that the module was compiled from, as far as its debug information tells.
+  [[nodiscard]] std::vector<std::string> units_of(const std::string& module) const;
+
   // Modules that were looked into and had no debug information, most lookups first.
   [[nodiscard]] std::vector<missing_symbols> missing() const;
 

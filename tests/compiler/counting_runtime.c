@@ -27,7 +27,9 @@ static void clobber(void) {
 
 static void miss(const void* address, size_t size, uint64_t packed, struct far_hint_site* site) {
   if (site == NULL || site->file == NULL) abort();
-  if (size == 1 && (packed & 4) != 0) {
+  if (size == 1 && (packed & 6) == 6) {
+    ++counted.batched;
+  } else if (size == 1 && (packed & 4) != 0) {
     ++counted.gathered;
     counted.gathered_to_write += packed & 1;
     counted.gathered_pages[(uintptr_t)address >> 12 & 0xffff] = 1;
@@ -45,6 +47,7 @@ static void miss(const void* address, size_t size, uint64_t packed, struct far_h
 
 static const uint8_t now = 1;
 static uint8_t states[4096];
+volatile uint64_t has_evicted = 1;
 static const struct far_hint_view view = {0, UINTPTR_MAX, states, &now, miss};
 
 const struct far_hint_view* far_hint_find_view(void) {
@@ -59,9 +62,10 @@ void far_compiled_join(struct far_compiled* joining) {
   set_states(2);
   joining->states = states;
   joining->mask = sizeof states - 1;
-  joining->streams = 1;
+  joining->has_evicted = (const uint64_t*)(uintptr_t)&has_evicted;
 }
 
 void far_compiled_leave(struct far_compiled* leaving) {
-  leaving->streams = 0;
+  leaving->has_evicted = &leaving->mask;
+  leaving->mask = 0;
 }

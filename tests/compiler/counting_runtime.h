@@ -18,6 +18,7 @@ struct stream_counts {
   uintptr_t low;
   uintptr_t high;
   uint64_t guards;
+  uint64_t batched;  // pages that guards of a batch requested before they waited for the first one
   // Of gathers: how often a page was named, how often to be written, and how many times each page was, by the lower
   // bits of its number.
   uint64_t gathered;
@@ -28,6 +29,8 @@ extern struct stream_counts counted;
 void reset_counts(void);
 // Of all pages: 2, the state at the start, is missing, 1 resident.
 void set_states(uint8_t state);
+// 0: no page has left yet, so loops report nothing; 1 at the start.
+extern volatile uint64_t has_evicted;
 
 #ifdef __cplusplus
 }

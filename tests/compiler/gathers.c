@@ -58,6 +58,48 @@ ALONE long by_pointers(long* const* pointers, size_t n) {
   return total;
 }
 
+// Computed addresses: the loop goes through those to come.
+ALONE long hashed(const long* a, const unsigned* b, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[(b[i] * 2654435761u) >> 15];
+  return total;
+}
+
+ALONE long of_column(const long* a, size_t n, size_t width) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[i * width + 3];
+  return total;
+}
+
+// The position is carried from one iteration to the next, with no index in memory.
+ALONE void by_chance(struct item* items, size_t n, unsigned seed) {
+  for (size_t i = 0; i < n; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    items[seed % 10000u].from += 1;
+    items[seed % 10000u].to += 2;
+  }
+}
+
+ALONE long two_ways(const long* a, const int* b, const unsigned char* ways, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[ways[i] != 0 ? b[i] * 3 : b[i] ^ 5];
+  return total;
+}
+
+// What this computes would trap.
+ALONE long divided(const long* a, const unsigned* b, const unsigned* c, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[b[i] % c[i]];
+  return total;
+}
+
+// One gather: the positions of the other are not read in order.
+ALONE long twice_indexed(const long* a, const int* b, const int* c, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) total += a[b[c[i]] ^ 1];
+  return total;
+}
+
 // No gathers: their indices are read only until something happens, or change, or are not always needed.
 ALONE long until_negative(const long* a, const int* b, size_t n) {
   long total = 0;
@@ -211,6 +253,62 @@ static void check_shapes(long* a, int* b) {
   EXPECT(by_pointers(pointers, used) == right && is_told());
 }
 
+static void check_computed(long* a, int* b) {
+  unsigned* const indices = at_end(used * sizeof *indices, 0);
+  long right = 0;
+  begin();
+  for (size_t i = 0; i < used; ++i) {
+    indices[i] = (unsigned)i * 7;
+    const long* const at = &a[(indices[i] * 2654435761u) >> 15];
+    right += *at;
+    use(at);
+  }
+  EXPECT(hashed(a, indices, used) == right && is_told() && counted.guards >= counted.gathered);
+
+  begin();
+  right = 0;
+  for (size_t i = 0; i < 300; ++i) {
+    right += a[i * 700 + 3];
+    use(&a[i * 700 + 3]);
+  }
+  EXPECT(of_column(a, 300, 700) == right && is_told() && counted.gathered_to_write == 0);
+
+  struct item* const items = calloc(10000, sizeof *items);
+  unsigned seed = 5;
+  begin();
+  for (size_t i = 0; i < used; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    use(&items[seed % 10000u].from);
+  }
+  by_chance(items, used, 5);
+  EXPECT(is_told() && counted.gathered_to_write == counted.gathered && items[seed % 10000u].to > 1);
+  free(items);
+
+  unsigned char* const ways = at_end(used, 0);
+  begin();
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    ways[i] = i % 3 == 0;
+    b[i] = (int)(i * 48271 % 80000);
+    const long* const at = &a[ways[i] != 0 ? b[i] * 3 : b[i] ^ 5];
+    right += *at;
+    use(at);
+  }
+  EXPECT(two_ways(a, b, ways, used) == right && is_told());
+
+  unsigned* const divisors = calloc(used, sizeof *divisors);
+  for (size_t i = 0; i < used; ++i) divisors[i] = 1 + (unsigned)i;
+  reset_counts();
+  EXPECT(divided(a, indices, divisors, used) != 1);
+  EXPECT(counted.gathered == 0);
+  for (size_t i = 0; i < used; ++i) divisors[i] = (unsigned)i;
+  begin();
+  for (size_t i = 0; i < used; ++i) use(&b[divisors[i]]);
+  EXPECT(twice_indexed(a, b, (const int*)divisors, used) != 1);
+  EXPECT(is_told());
+  free(divisors);
+}
+
 // Indices end in the middle of what the loops were promised, and the next ones lead nowhere.
 static void check_ends(const long* a, int* b) {
   long right = 0;
@@ -260,6 +358,23 @@ static void check_quiet(const long* a, int* b) {
   for (size_t i = 0; i < used; ++i) use(&a[b[i]]);
   by_i32(a, b, used);
   EXPECT(is_told() && counted.guards >= used);
+
+  // The same of computed addresses: samples are the first ones of a chunk.
+  unsigned* const indices = (unsigned*)b;
+  set_states(1);
+  for (int i = 0; i < 3; ++i) {
+    reset_counts();
+    EXPECT(hashed(a, indices, used) != 1);
+    EXPECT(counted.gathered == 0 && counted.guards == 0);
+  }
+  set_states(2);
+  reset_counts();
+  EXPECT(hashed(a, indices, used) != 1);
+  EXPECT(counted.gathered > used / 4 && counted.guards > used / 4);
+  begin();
+  for (size_t i = 0; i < used; ++i) use(&a[(indices[i] * 2654435761u) >> 15]);
+  EXPECT(hashed(a, indices, used) != 1);
+  EXPECT(is_told() && counted.guards >= used);
 }
 
 int main(void) {
@@ -273,6 +388,8 @@ int main(void) {
   b[0] = 200000;
   b[used - 1] = 210000;
   check_shapes(a, b);
+  check_computed(a, b);
+  for (size_t i = 0; i < used; ++i) b[i] = (int)(i * 48271 % 100000);
   check_ends(a, b);
   check_quiet(a, b);
   puts("counted");

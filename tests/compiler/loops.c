@@ -69,10 +69,70 @@ long pick(const long* a, const unsigned* indices, size_t n) {
   return total;
 }
 
-// Where the runtime cannot follow the indices.
-long pick_scattered(const long* a, const unsigned* indices, size_t n) {
+// The loop looks ahead itself.
+long pick_computed(const long* a, const unsigned* indices, size_t n) {
   long total = 0;
   for (size_t i = 0; i < n; ++i) total += a[indices[i] * 7919ul & 0xffff];
+  return total;
+}
+
+// Nobody knows how far the loop goes.
+long pick_until(const long* a, const unsigned* indices, size_t n, long last) {
+  long total = 0;
+  for (size_t i = 0; i < n && total != last; ++i) total += a[indices[i] * 7919ul & 0xffff];
+  return total;
+}
+
+// Guards that depend on none of the accesses are checked together; that of `b` comes behind a store.
+long distance(const long* a, const long* b, const unsigned* x, const unsigned* y, size_t n, long most) {
+  long total = 0;
+  for (size_t i = 0; i < n && total < most; ++i) {
+    const long one = a[x[i]], other = b[y[i]];
+    total += one < other ? other - one : one - other;
+  }
+  return total;
+}
+void exchange(long* a, long* b, const unsigned* x, const unsigned* y, size_t n, long most) {
+  for (size_t i = 0; i < n && a[0] < most; ++i) {
+    a[x[i]] = (long)i;
+    b[y[i]] = (long)i;
+  }
+}
+// Fields that are far from one another, on one page for sure.
+struct node {
+  struct node* next;
+  char text[900];
+  long value;
+  char other_page[5000];
+  long last;
+};
+long ends(struct node* const* nodes, const unsigned* x, size_t n, long most) {
+  long total = 0;
+  for (size_t i = 0; i < n && total < most; ++i) {
+    const struct node* const at = __builtin_assume_aligned(nodes[i & x[0]], 4096);
+    total += at->next != NULL ? at->value : 0;
+  }
+  return total;
+}
+long unaligned_ends(struct node* const* nodes, const unsigned* x, size_t n, long most) {
+  long total = 0;
+  for (size_t i = 0; i < n && total < most; ++i) {
+    const struct node* const at = nodes[i & x[0]];
+    total += at->next != NULL ? at->value : 0;
+  }
+  return total;
+}
+long both_pages(struct node* const* nodes, const unsigned* x, size_t n, long most) {
+  long total = 0;
+  for (size_t i = 0; i < n && total < most; ++i) {
+    const struct node* const at = __builtin_assume_aligned(nodes[i & x[0]], 4096);
+    total += at->next != NULL ? at->last : 0;
+  }
+  return total;
+}
+long chain(const long* a, const unsigned* x, size_t n, long most) {
+  long total = 0;
+  for (size_t i = 0; i < n && total < most; ++i) total += a[a[x[i]]];
   return total;
 }
 

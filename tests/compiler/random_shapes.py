@@ -49,7 +49,15 @@ class Program:
             return f"{name}[(unsigned char)({index} + {self.pick(0, 250)}u)]"
         if kind == 6:  # a gather
             return f"{name}[x[{index}] {self.pick('', '* 2u', '+ 17u')}]"
-        return f"{name}[{self.pick('a', 'b', 'c')}[{index}] & 0xffffu]"
+        return f"{name}[{self.position(index)}]"
+
+    def position(self, index):
+        """Computed from what the loop reads, or has."""
+        read = f"{self.pick('a', 'b', 'c')}[{index}]"
+        return self.pick(f"{read} & 0xffffu", f"(word)(({index}) * 2654435761u) >> 16",
+                         f"((x[{index}] & 1) != 0 ? x[{index}] * 2u : (word)({index}) ^ 5u) & 0xffffu",
+                         f"({index}) * {self.pick(700, 1025)}u % 65521u", f"(word)({read} / 7 + x[{index}]) & 0xffffu",
+                         f"({read} % ((word)n | 1)) & 0xffffu")
 
     def value(self, index, depth=0):
         kind = self.below(10 if depth < 2 else 3)
@@ -106,7 +114,7 @@ class Program:
         used = i if depth == 0 else f"({outer} + {i})"
         body = self.body(used, depth)
         count = self.pick("size_t", "unsigned", "int", "long", "unsigned long long")
-        kind = self.below(10)
+        kind = self.below(11)
         if kind == 0:
             return f"for ({count} {i} = 0; {i} < ({count})({limit}); {i} += {self.pick(1, 1, 2, 3)}) {{ {body} }}"
         if kind == 1:
@@ -134,6 +142,10 @@ class Program:
             return f"for (unsigned short {i} = {start}; {i} != (unsigned short)({limit}); ++{i}) {{ {body} }}"
         if kind == 8:
             return f"for (size_t {i} = 0; {i} < {limit} && h % 65521 != 3; ++{i}) {{ {body} }}"
+        if kind == 9:  # a position that is carried along
+            body = body + f" h += {self.pick('a', 'b')}[r >> {self.pick(16, 17, 20)}];"
+            step = self.pick("r = r * 1664525u + 1013904223u;", "r ^= r << 13; r ^= r >> 17; r ^= r << 5;", "r = r * 5u + x[" + used + "];")
+            return f"{{ word r = (word)n + 7; {usual} {{ {body.replace('continue;', 'break;')} {step} }} }}"
         wish = self.pick("vectorize(enable)", "unroll_count(4)", "interleave_count(2)")
         return f"\n#pragma clang loop {wish}\n{usual} {{ {body} }}"
 

@@ -24,6 +24,28 @@ static int spans(const void* from, size_t bytes) {
   return counted.low == (uintptr_t)from && counted.high == (uintptr_t)from + bytes;
 }
 
+// Pages begin to leave in the middle of the loop.
+__attribute__((noinline)) static long sum_while_leaving(const long* a, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    total += a[i];
+    has_evicted = i >= n / 2;
+  }
+  return total;
+}
+
+// Until the first page has left, there is nothing to report. A loop that runs then notices.
+static void check_evictions(const long* numbers, const unsigned* indices, size_t n) {
+  has_evicted = 0;
+  reset_counts();
+  EXPECT(sum(numbers, n) > 0 && pick(numbers, indices, n) > 0);
+  EXPECT(counted.calls == 0 && counted.gathered == 0 && counted.guards == 0);
+  EXPECT(sum_while_leaving(numbers, n) > 0);
+  EXPECT(counted.now_bytes > n * 8 / 2 - (64 << 10) && counted.now_bytes <= n * 8 / 2);
+  reset_counts();
+  EXPECT(sum(numbers, n) > 0 && counted.now_bytes == n * 8);
+}
+
 int main(void) {
   enum { n = 100000 };
   long* const numbers = calloc(n, sizeof *numbers);
@@ -72,6 +94,7 @@ int main(void) {
   EXPECT(counted.gathered > n / 2);
   EXPECT(counted.guards > n / 2 && counted.guards <= n + 4 * (n / 512 + 1));
   EXPECT(spans(indices, n * 4));
+  check_evictions(numbers, indices, n);
   puts("counted");
   free(numbers);
   free(a);

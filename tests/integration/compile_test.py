@@ -77,7 +77,7 @@ class Code(Directory):
         return self.ir[function].count("call preserve_mostcc void @__farheap_stream")
 
     def guards(self, function):
-        return self.ir[function].count("call preserve_mostcc void @__farheap_guard")
+        return self.ir[function].count("call preserve_mostcc void @__farheap_guard(")
 
     def test_streams_are_told_once_each(self):
         self.assertEqual({name: self.streams(name) for name in ["sum", "triad", "backwards", "rows", "smooth"]},
@@ -124,7 +124,28 @@ class Code(Directory):
         self.assertLess(counter.index("@__farheap_guard"), counter.index("atomicrmw"))
         # One for both counters, in front of the loop, of a frozen address.
         self.assertEqual(len(re.findall(r"@__farheap_guard\(ptr %\d+, i64 1", counter)), 1, counter)
-        self.assertGreaterEqual(self.guards("pick_scattered"), 1)
+        self.assertGreaterEqual(self.guards("pick_until"), 1)
+
+    def test_independent_guards_are_checked_together(self):
+        batches = {name: self.ir[name].count("call preserve_mostcc void @__farheap_guards(")
+                   for name in ["distance", "exchange", "chain"]}
+        self.assertEqual(batches, {"distance": 1, "exchange": 0, "chain": 0})
+        self.assertEqual([self.guards(name) for name in ["distance", "exchange", "chain"]], [0, 2, 2])
+        self.assertRegex(self.ir["distance"], r" = or i8 %\d+, %\d+, .*\n +%\d+ = icmp ugt i8 %\d+, 1, ")
+
+    def test_fields_that_are_surely_on_one_page_share_a_guard(self):
+        self.assertEqual({name: self.guards(name) + self.ir[name].count("@__farheap_guards(")
+                          for name in ["ends", "unaligned_ends", "both_pages"]},
+                         {"ends": 2, "unaligned_ends": 3, "both_pages": 3})
+
+    def test_a_loop_looks_ahead_for_computed_addresses(self):
+        function = self.ir["pick_computed"]
+        self.assertEqual(self.guards("pick_computed"), 0)
+        self.assertEqual(function.count("@__farheap_look("), 2)  # to request, and to wait
+        self.assertEqual(function.count("@__farheap_ahead("), 2)
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        self.assertIn(("pick_computed", "gather", True, "read, computed"),
+                      {(line["function"], line["kind"], line["done"], line["why"]) for line in lines})
 
     def test_a_gather_that_is_told_has_no_guards_and_no_second_counter(self):
         self.assertEqual(self.guards("pick"), 0)
@@ -136,7 +157,7 @@ class Code(Directory):
         self.assertIn(("pick", "its loop reports the gather"), {(line["function"], line["why"]) for line in lines})
 
     def test_a_guard_is_six_instructions(self):
-        for name in ["find", "pick_scattered"]:
+        for name in ["find", "pick_until"]:
             with self.subTest(name):
                 self.assertRegex(self.assembly[name], GUARD)
 
@@ -175,8 +196,10 @@ class Code(Directory):
                 said = [json.loads(line) for line in report.read_text().splitlines()]
                 said = {(line["function"], line["done"], line["why"]) for line in said if line["kind"] == "gather"}
                 done = {f"by_{sign}{bits}" for sign in "iu" for bits in [8, 16, 32, 64]}
-                done |= {"downwards", "every_third", "of_items", "by_pointers"}
+                done |= {"downwards", "every_third", "of_items", "by_pointers", "twice_indexed"}
+                computed = {"hashed", "of_column", "two_ways"}
                 self.assertEqual(said, {(name, True, "read") for name in done} | {
+                    *((name, True, "read, computed") for name in computed), ("by_chance", True, "written, computed"),
                     ("scatter", True, "written"),
                     ("that_writes", False, "the loop writes to the array of indices"),
                     ("until_negative", False, "the loop has more than one exit, or not at its end")})
@@ -277,6 +300,42 @@ class Wrapper(Directory):
         self.assertIn("no such file", said)
         compiled(CLANG, "-c", part, "-o", object_file)
 
+    def test_objects_for_the_linker_are_not_linked_without_the_passes(self):
+        part = self.source("part-of-it.c", "int part(const int* a, const int* b) { return a[b[0]]; }\n")
+        main = self.source("main-of-it.c", "int part(const int*, const int*);\n"
+                                           "int main(void) { int a = 7, b = 0; return part(&a, &b); }\n")
+        object_file, archive = self.directory / "part-of-it.o", self.directory / "libparts.a"
+        usual = self.directory / "main-of-it.o"
+        compiled(CLANG, "-O2", "-c", main, "-o", usual)
+        compiled(CLANG, "-O2", "-flto", "-c", part, "-o", object_file)
+        compiled("ar", "rcs", archive, usual, object_file)
+        for given in [[usual, object_file], [archive]]:
+            said = compiled(CLANG, *given, "-o", self.directory / "whole", expected=1)
+            self.assertEqual(said, f"farheap-clang: error: '{given[-1]}' was compiled with -flto; link it with -flto, too, "
+                                   "which is when the passes run\n")
+        if shutil.which("ld.lld-19"):
+            compiled(CLANG, "-O2", "-flto", usual, object_file, "-o", self.directory / "whole")
+            compiled(self.directory / "whole", expected=7)
+        compiled("ar", "rcs", archive, "-D", usual)
+
+    def test_a_program_without_the_c_library_runs_natively(self):
+        alone = self.source("alone.c", "static int pick(int* const* a, const int* b, long n) {\n"
+                                       "  int s = 0;\n  for (long i = 0; i < n && s < 9; ++i) s += *a[b[i]];\n  return s; }\n"
+                                       "void _start(void) { int x = 5; int* a[] = {&x}; int b[] = {0, 0};\n"
+                                       "  __asm__ volatile(\"\" ::: \"memory\");\n"
+                                       "  __asm__ volatile(\"syscall\" :: \"a\"(60), \"D\"(pick(a, b, 2))); }\n")
+        program = self.directory / "alone"
+        said = compiled(CLANG, "-O2", "-ffreestanding", "-nostdlib", "-static", alone, "-o", program)
+        self.assertEqual(said, "farheap-clang: warning: without the C library the program has no far memory; add -lc, or "
+                               "--farheap-off\n")
+        compiled(program, expected=10)
+        self.assertIn("__farheap_compiled", compiled("nm", program))
+        self.assertEqual(compiled(CLANG, "--farheap-off", "-O2", "-nostdlib", "-static", alone, "-o", program), "")
+        main = self.source("with-c.c", "int main(void) { return 3; }\n")
+        self.assertEqual(compiled(CLANG, "-nodefaultlibs", main, "-lc", "-o", program), "")
+        self.assertIn("far_compiled_join", compiled("nm", program))
+        compiled(program, expected=3)
+
     def test_help_documents_and_manual_agree(self):
         option = re.compile(r"--farheap-[a-z-]+")
         pages = [support.SOURCE / "docs" / "compile.md", support.SOURCE / "packaging" / "farheap-clang.1"]
@@ -284,6 +343,112 @@ class Wrapper(Directory):
         self.assertIn("--farheap-report", taken)
         for page in pages:
             self.assertEqual(set(option.findall(page.read_text().replace("\\-", "-"))), taken, page.name)
+
+
+class Profiles(Directory):
+    """-ffar-profile, and -fprofile-use."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.source = cls.directory / "profiled.c"
+        shutil.copy(SOURCES / "profiled.c", cls.source)
+        cls.program = cls.directory / "traced"
+        cls.misses = cls.directory / "misses"
+        compiled(CLANG, "-O2", "-g", "--farheap-off", cls.source, "-o", cls.program)
+        cls.right = compiled(cls.program)
+        compiled(support.BUILD / "bin" / "farheap", "trace", "--local", "16M", "-o", cls.misses, "--", cls.program)
+
+    def report_of(self, *options, source=None):
+        report = self.directory / "report"
+        report.unlink(missing_ok=True)
+        said = compiled(CLANG, "-O2", f"--farheap-report={report}", *options, source or self.source, "-o",
+                        self.directory / "built")
+        lines = [json.loads(line) for line in report.read_text().splitlines()]
+        return said, {(line["function"], line["kind"], line["done"], line["why"]) for line in lines}
+
+    def test_only_lines_that_missed_are_guarded(self):
+        said, plain = self.report_of()
+        self.assertLessEqual({("of_large", "guard", True, "read"), ("of_small", "guard", True, "read")}, plain)
+        for options in [[], ["-flto"], ["-g"]] if shutil.which("ld.lld-19") else [[], ["-g"]]:
+            with self.subTest(options):
+                said, by_profile = self.report_of(f"-ffar-profile={self.misses}", *options)
+                self.assertEqual(said, "")
+                self.assertIn(("of_large", "guard", True, "read"), by_profile)
+                self.assertTrue(by_profile & {("of_small", "guard", False, f"{few} misses, by the profile")
+                                              for few in ["no", "few"]}, by_profile)
+                self.assertIn(("main", "stream", False, "no misses, by the profile"), by_profile)
+                self.assertEqual(compiled(self.directory / "built"), self.right)
+        self.assertNotIn(".debug_info", compiled("readelf", "-S", self.directory / "built") if options == [] else "")
+
+    def test_a_profile_that_does_not_fit_is_said_in_one_line(self):
+        edited = self.directory / "edited" / "profiled.c"
+        edited.parent.mkdir()
+        said, found = self.report_of(f"-ffar-profile={self.misses}", source=SOURCES / "profiled.c")
+        self.assertRegex(said, r"^warning: .*profiled.c: is no part of the program that was traced for '.*', "
+                               r"which is not used for it .*\n1 warning generated.\n$")
+        self.assertIn(("of_small", "guard", True, "read"), found)
+        text = self.source.read_text()
+        self.source.write_text(text + "// later\n")
+        said, found = self.report_of(f"-ffar-profile={self.misses}")
+        self.source.write_text(text)
+        self.assertRegex(said, r"^warning: .*profiled.c: changed since it was traced for '.*', which is not used for it; "
+                               r"trace again .*\n1 warning generated.\n$")
+        self.assertIn(("of_small", "guard", True, "read"), found)
+
+    def test_a_wrong_folder_is_said_in_one_line(self):
+        def folder(name, **files):
+            (self.directory / name).mkdir()
+            for file, text in files.items():
+                (self.directory / name / file.replace("_", ".")).write_text(text)
+            return self.directory / name
+        begin = "farheap profile 1\nmisses 1\n"
+        cases = {
+            "is no folder": self.directory / "nowhere",
+            "has no trace in it": folder("empty"),
+            "has traces and no profile; run `farheap report": folder("older", misses_trace="?"),
+            "has a profile of another release": folder("later", misses_profile="farheap profile 2\n"),
+            "has a damaged profile": folder("damaged", misses_profile=begin + "and so on\n"),
+            "names no source lines": folder("stripped", misses_profile=begin),
+            "has no misses; trace with a smaller --local": folder(
+                "large", misses_profile=begin + f"source unknown {self.source}\n"),
+            "is of a program whose sources are not here": folder(
+                "foreign", misses_profile=begin + "source unknown /nowhere/a.c\naccess 1 1 random\n"),
+            "names no folder": "",
+        }
+        for message, path in cases.items():
+            with self.subTest(message):
+                said = compiled(CLANG, "-c", f"-ffar-profile={path}", self.source, expected=1)
+                self.assertIn(message, said)
+                self.assertTrue(said.startswith("farheap-clang: error: ") and said.count("\n") == 1, said)
+
+    # The counts as clang notes them when it reads a profile; to make one takes tools that are not always there.
+    def test_code_that_never_ran_is_not_guarded(self):
+        source = self.directory / "counted.ll"
+        source.write_text("""target triple = "x86_64-pc-linux-gnu"
+define i64 @counted(ptr %p, i64 %i, i1 %rare) !prof !0 {
+  %at = getelementptr ptr, ptr %p, i64 %i
+  %one = load ptr, ptr %at
+  br i1 %rare, label %never, label %always, !prof !1
+never:
+  %x = load volatile i64, ptr @g
+  %deep = load i8, ptr %one
+  store i8 %deep, ptr @g
+  ret i64 1
+always:
+  %next = getelementptr i64, ptr %one, i64 %i
+  %value = load i64, ptr %next
+  ret i64 %value
+}
+@g = global i64 0
+!0 = !{!"function_entry_count", i64 1000}
+!1 = !{!"branch_weights", i32 0, i32 1000}
+""")
+        text = compiled(CLANG, "-O1", "-S", "-emit-llvm", source, "-o", "-")
+        self.assertEqual(text.count("call preserve_mostcc void @__farheap_guard("), 2)
+        source.write_text(source.read_text().replace("i32 0, i32 1000", "i32 10, i32 1000"))
+        text = compiled(CLANG, "-O1", "-S", "-emit-llvm", source, "-o", "-")
+        self.assertEqual(text.count("call preserve_mostcc void @__farheap_guard("), 3)
 
 
 class Programs(Directory):
@@ -384,6 +549,16 @@ class Programs(Directory):
                     stats[one] = outcome.stats
                 self.assertLess(stats[program]["misses"] * 3, stats[plain]["misses"], stats)
                 self.assertGreater(stats[program]["prefetched_pages"], stats[plain]["misses"] // 2, stats)
+
+    # The loop computes where it reads, and its code looks ahead. Where it cannot, four guards are checked together.
+    def test_computed_addresses_and_batches_prefetch(self):
+        program = self.directory / "reader"
+        compiled(CLANG, "-O3", SOURCES / "reader.c", "-o", program)
+        for how, mode in [("pick", "inline"), ("pick", "thread"), ("fours", "thread")]:
+            with self.subTest(how=how, mode=mode):
+                outcome = support.run_far([program, how], BUDGET, "memory:?latency=5us", mode)
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertGreater(outcome.stats["prefetched_pages"], 8000, outcome.stats)
 
     def test_local_allocations_stay_local(self):
         program = self.directory / "kept"

@@ -1,5 +1,7 @@
 // gradient: conjugate gradients on a random sparse matrix, in the manner of the NAS benchmark CG (Bailey et al., "The
 // NAS parallel benchmarks", 1991): the rows are walked in order, the vector at random places.
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -8,9 +10,12 @@
 
 namespace {
 
-constexpr std::size_t pairs_per_row = 6;
-constexpr std::size_t entries_per_row = 2 * pairs_per_row + 1;
-constexpr std::size_t row_bytes = entries_per_row * (sizeof(double) + sizeof(std::uint32_t)) + 5 * sizeof(double);
+constexpr unsigned couplings = 12;  // of each row, beside its diagonal
+constexpr std::size_t row_bytes = (couplings + 1) * (sizeof(double) + sizeof(std::uint32_t)) + 6 * sizeof(double);
+// Odd, and its inverse modulo 2^64.
+constexpr std::uint64_t scatter = 0x9e3779b97f4a7c15;
+constexpr std::uint64_t gather = 0xf1de83e19937733d;
+static_assert(scatter * gather == 1);
 
 // Compressed rows.
 struct matrix {
@@ -21,45 +26,28 @@ struct matrix {
   [[nodiscard]] std::size_t rows() const { return first.size() - 1; }
 };
 
-struct coupling {
-  std::uint32_t from;
-  std::uint32_t to;
-  double strength;
-};
+// The row that `row` is coupled with, and the other way round: rows that differ by a mask where both are scattered.
+std::uint64_t partner(std::uint64_t row, std::uint64_t mask, std::uint64_t rows) {
+  return (((row * scatter) ^ mask) * gather) & (rows - 1);
+}
 
-// Symmetric, and with so large a diagonal that it is positive definite.
+// Symmetric, and with so large a diagonal that it is positive definite. Made row by row. Requires: a power of two.
 matrix make_matrix(std::size_t rows) {
-  const auto draw = [rows](std::size_t number) {
-    apps::random_words random(apps::mix(number));
-    return coupling{static_cast<std::uint32_t>(number % rows), static_cast<std::uint32_t>(random.next() % rows),
-                    -random.next_unit()};
-  };
-  const std::size_t couplings = rows * pairs_per_row;
-  matrix made{std::vector<std::uint64_t>(rows + 1), {}, {}};
-  for (std::size_t i = 0; i < couplings; ++i) {
-    const coupling drawn = draw(i);
-    ++made.first[drawn.from + 1];
-    ++made.first[drawn.to + 1];
-  }
-  for (std::size_t row = 0; row < rows; ++row) made.first[row + 1] += made.first[row] + 1;
-  made.columns.resize(made.first[rows]);
-  made.values.resize(made.first[rows]);
-  std::vector<std::uint64_t> places(made.first.begin(), made.first.end() - 1);
-  const auto put = [&](std::uint32_t row, std::uint32_t column, double value) {
-    const std::uint64_t place = places[row]++;
-    made.columns[place] = column;
-    made.values[place] = value;
-  };
-  std::vector<double> diagonal(rows, 1.0);
-  for (std::size_t i = 0; i < couplings; ++i) {
-    const coupling drawn = draw(i);
-    put(drawn.from, drawn.to, drawn.strength);
-    put(drawn.to, drawn.from, drawn.strength);
-    diagonal[drawn.from] -= drawn.strength;
-    diagonal[drawn.to] -= drawn.strength;
-  }
+  matrix made{std::vector<std::uint64_t>(rows + 1), std::vector<std::uint32_t>(rows * (couplings + 1)),
+              std::vector<double>(rows * (couplings + 1))};
   for (std::size_t row = 0; row < rows; ++row) {
-    put(static_cast<std::uint32_t>(row), static_cast<std::uint32_t>(row), diagonal[row]);
+    double diagonal = 1;
+    std::size_t place = made.first[row];
+    for (unsigned i = 0; i < couplings; ++i) {
+      const std::uint64_t other = partner(row, apps::mix(i + 1) | 1, rows);
+      const double strength = apps::random_words(std::min(row, other) * couplings + i).next_unit();
+      diagonal += strength;
+      made.columns[place] = static_cast<std::uint32_t>(other);
+      made.values[place++] = -strength;
+    }
+    made.columns[place] = static_cast<std::uint32_t>(row);
+    made.values[place++] = diagonal;
+    made.first[row + 1] = place;
   }
   return made;
 }
@@ -84,7 +72,7 @@ void add(std::vector<double>& one, double factor, const std::vector<double>& oth
 }
 
 kernels::outcome work(kernels::size asked) {
-  const matrix system = make_matrix(asked.bytes / row_bytes);
+  const matrix system = make_matrix(std::bit_floor(asked.bytes / row_bytes));
   std::vector<double> solution(system.rows());
   std::vector<double> residual(system.rows(), 1.0);
   std::vector<double> direction = residual;

@@ -52,10 +52,10 @@ struct sorter {
   }
 };
 
-// Puts each key at its rank, and verifies the order.
+// Puts each key at its rank, bucket by bucket, and verifies the order.
 std::uint64_t sum_of_sorted(sorter& ranked) {
-  std::vector<std::uint32_t>& sorted = ranked.in_buckets;
-  for (const std::uint32_t key : ranked.keys) sorted[--ranked.ranks[key]] = key;
+  std::vector<std::uint32_t>& sorted = ranked.keys;
+  for (const std::uint32_t key : ranked.in_buckets) sorted[--ranked.ranks[key]] = key;
   kernels::checksum found;
   for (std::size_t i = 0; i < sorted.size(); ++i) {
     if (i > 0 && sorted[i] < sorted[i - 1]) throw std::runtime_error("the keys are not in order");

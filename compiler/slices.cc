@@ -1,0 +1,199 @@
+#include "slices.h"
+
+#include "gathers.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Analysis/ScalarEvolutionExpressions.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/Transforms/Utils/ValueMapper.h"
+
+namespace far::compiler {
+namespace {
+
+// More is not worth running twice.
+constexpr std::size_t most_instructions = 48;
+
+class slicer {
+ public:
+  slicer(const llvm::Loop& loop, llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators)
+      : loop_(loop), evolution_(evolution), dominators_(dominators) {}
+
+  // Adds what computes the value. Returns false if it cannot be copied.
+  bool add(llvm::Value* value);
+  void put_into(slice& one) const;
+
+ private:
+  bool can_be_copied(const llvm::Instruction& one) const;
+  bool is_walk(const llvm::LoadInst& load) const;
+
+  const llvm::Loop& loop_;
+  llvm::ScalarEvolution& evolution_;
+  const llvm::DominatorTree& dominators_;
+  llvm::SmallSetVector<llvm::Instruction*, 16> found_;
+};
+
+// A step of no more than a page from one iteration to the next.
+bool is_in_order(const llvm::Value* pointer, const llvm::Loop& loop, llvm::ScalarEvolution& evolution) {
+  const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(evolution.getSCEV(const_cast<llvm::Value*>(pointer)));
+  if (walk == nullptr || walk->getLoop() != &loop || !walk->isAffine()) return false;
+  const auto* const step = llvm::dyn_cast<llvm::SCEVConstant>(walk->getStepRecurrence(evolution));
+  return step != nullptr && step->getAPInt().abs().ule(page_bytes);
+}
+
+// What the loop reads in each iteration, and in order. Data may be old when the copy reads it, if the loop writes it;
+// then the copy finds another address than the loop, and a page is fetched in vain.
+bool slicer::is_walk(const llvm::LoadInst& load) const {
+  return load.isSimple() && load.getPointerAddressSpace() == 0 &&
+         is_in_order(load.getPointerOperand(), loop_, evolution_) &&
+         dominators_.dominates(load.getParent(), loop_.getLoopLatch()) && !is_written(loop_, load);
+}
+
+// It must end, change nothing, and not trap whatever it reads.
+bool slicer::can_be_copied(const llvm::Instruction& one) const {
+  if (const auto* const phi = llvm::dyn_cast<llvm::PHINode>(&one)) return phi->getParent() == loop_.getHeader();
+  if (const auto* const load = llvm::dyn_cast<llvm::LoadInst>(&one)) return is_walk(*load);
+  if (one.getType()->isVectorTy() || one.getType()->isTokenTy()) return false;
+  switch (one.getOpcode()) {
+    case llvm::Instruction::UDiv:
+    case llvm::Instruction::URem: return loop_.isLoopInvariant(one.getOperand(1));
+    case llvm::Instruction::SDiv:
+    case llvm::Instruction::SRem: {
+      const auto* const divisor = llvm::dyn_cast<llvm::ConstantInt>(one.getOperand(1));
+      return divisor != nullptr && !divisor->isZero() && !divisor->isMinusOne();
+    }
+    default: break;
+  }
+  return !one.mayReadOrWriteMemory() && !one.isTerminator() && llvm::isSafeToSpeculativelyExecute(&one);
+}
+
+bool slicer::add(llvm::Value* value) {
+  llvm::SmallVector<llvm::Value*, 16> waiting{value};
+  while (!waiting.empty()) {
+    auto* const one = llvm::dyn_cast<llvm::Instruction>(waiting.pop_back_val());
+    if (one == nullptr || !loop_.contains(one) || found_.contains(one)) continue;
+    if (found_.size() == most_instructions || !can_be_copied(*one)) return false;
+    found_.insert(one);
+    if (auto* const phi = llvm::dyn_cast<llvm::PHINode>(one)) {
+      waiting.push_back(phi->getIncomingValueForBlock(loop_.getLoopLatch()));
+    } else {
+      for (llvm::Value* const operand : one->operands()) waiting.push_back(operand);
+    }
+  }
+  return true;
+}
+
+// In an order in which each instruction comes behind its operands: those of the blocks, which dominate one another
+// wherever one uses another.
+void slicer::put_into(slice& one) const {
+  for (llvm::Instruction* const found : found_) {
+    if (auto* const phi = llvm::dyn_cast<llvm::PHINode>(found)) {
+      one.carried.push_back(phi);
+    } else {
+      one.computed.push_back(found);
+    }
+  }
+  llvm::SmallPtrSet<llvm::Instruction*, 16> placed;
+  llvm::SmallVector<llvm::Instruction*, 16> ordered;
+  while (ordered.size() < one.computed.size()) {
+    for (llvm::Instruction* const next : one.computed) {
+      const auto is_ready = [&](const llvm::Value* operand) {
+        auto* const used = llvm::dyn_cast<llvm::Instruction>(const_cast<llvm::Value*>(operand));
+        return used == nullptr || !found_.contains(used) || llvm::isa<llvm::PHINode>(used) || placed.contains(used);
+      };
+      if (placed.contains(next) || !llvm::all_of(next->operand_values(), is_ready)) continue;
+      placed.insert(next);
+      ordered.push_back(next);
+    }
+  }
+  one.computed = std::move(ordered);
+}
+
+// The copy of an iteration at `at`. `values`: the phis; then everything else, too.
+void copy_iteration(const slice& one, llvm::ValueToValueMapTy& values, llvm::IRBuilder<>& at) {
+  for (llvm::Instruction* const original : one.computed) {
+    llvm::Instruction* const copy = original->clone();
+    copy->dropPoisonGeneratingFlags();
+    copy->dropUnknownNonDebugMetadata();
+    copy->setDebugLoc(at.getCurrentDebugLocation());
+    at.Insert(copy);
+    llvm::RemapInstruction(copy, values, llvm::RF_NoModuleLevelChanges | llvm::RF_IgnoreMissingLocals);
+    values[original] = copy;
+  }
+}
+
+}  // namespace
+
+std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
+                              const llvm::DominatorTree& dominators) {
+  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
+  const char* why = nullptr;
+  if (pointer == nullptr || !may_be_far(pointer, &why)) return std::nullopt;
+  if (evolution.isLoopInvariant(evolution.getSCEV(pointer), &loop)) return std::nullopt;
+  if (is_in_order(pointer, loop, evolution)) return std::nullopt;
+  slicer found(loop, evolution, dominators);
+  if (!found.add(pointer)) return std::nullopt;
+  slice one{&access, pointer, llvm::isa<llvm::StoreInst>(access), {}, {}};
+  found.put_into(one);
+  return one;
+}
+
+// For each pass:
+//
+//     plan = __farheap_look(pass, ...);                 how many iterations to go through, and from which one to look
+//     for (k = 0; k < plan & 0xffffffff; ++k) {
+//       address = copy of the loop's computation;
+//       if (k >= plan >> 32 && states[address >> 12 & mask] > 1) __farheap_ahead(address, pass, ...);
+//     }
+void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm::Value*(llvm::PHINode*)> start_of,
+               emitter& emit, llvm::IRBuilder<>& at) {
+  llvm::LLVMContext& context = at.getContext();
+  llvm::Function* const function = at.GetInsertBlock()->getParent();
+  for (std::uint64_t pass = 0; pass < 2; ++pass) {
+    const auto block = [&](const char* name) { return llvm::BasicBlock::Create(context, name, function); };
+    auto* const body = block("farheap.look");
+    auto* const missing = block("farheap.look.missing");
+    auto* const next = block("farheap.look.next");
+    auto* const end = block("farheap.look.end");
+    llvm::Value* const kind = at.getInt64((one.write ? 1u : 0u) | pass << 1 | call.number << 2);
+    llvm::CallInst* const plan = at.CreateCall(emit.look(), {kind, call.done, call.count, call.rest, call.site});
+    plan->setCallingConv(llvm::CallingConv::PreserveMost);
+    llvm::Value* const limit = at.CreateAnd(plan, at.getInt64(0xffffffff));
+    llvm::Value* const from = at.CreateLShr(plan, 32);
+    llvm::BasicBlock* const before = at.GetInsertBlock();
+    at.CreateCondBr(at.CreateICmpEQ(limit, at.getInt64(0)), end, body);
+
+    at.SetInsertPoint(body);
+    llvm::PHINode* const k = at.CreatePHI(at.getInt64Ty(), 2);
+    k->addIncoming(at.getInt64(0), before);
+    llvm::ValueToValueMapTy values;
+    for (llvm::PHINode* const phi : one.carried) {
+      llvm::PHINode* const copy = at.CreatePHI(phi->getType(), 2);
+      copy->addIncoming(start_of(phi), before);
+      values[phi] = copy;
+    }
+    copy_iteration(one, values, at);
+    const auto copy_of = [&values](llvm::Value* original) {
+      const auto known = values.find(original);
+      return known != values.end() ? static_cast<llvm::Value*>(known->second) : original;
+    };
+    llvm::Value* const address = at.CreateFreeze(copy_of(one.pointer));
+    llvm::Value* const is_missing = at.CreateICmpUGT(emit.state_of(at, address), at.getInt8(last_quiet_state));
+    at.CreateCondBr(at.CreateAnd(at.CreateICmpUGE(k, from), is_missing), missing, next);
+
+    at.SetInsertPoint(missing);
+    at.CreateCall(emit.ahead(), {address, kind, call.site})->setCallingConv(llvm::CallingConv::PreserveMost);
+    at.CreateBr(next);
+
+    at.SetInsertPoint(next);
+    llvm::Value* const following = at.CreateAdd(k, at.getInt64(1));
+    k->addIncoming(following, next);
+    for (llvm::PHINode* const phi : one.carried) {
+      llvm::Value* const later = phi->getIncomingValueForBlock(call.latch);
+      llvm::cast<llvm::PHINode>(values[phi])->addIncoming(copy_of(later), next);
+    }
+    at.CreateCondBr(at.CreateICmpEQ(following, limit), end, body);
+    at.SetInsertPoint(end);
+  }
+}
+
+}  // namespace far::compiler

@@ -1,0 +1,49 @@
+// Accesses whose address a loop computes: a[hash(b[i])], a[i * n], a[x % n] with x = x * c + 1. The instructions that
+// compute it can be copied in front of the loop, and there tell which pages the iterations to come will need.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "emit.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/Analysis/LoopInfo.h"
+#include "llvm/Analysis/ScalarEvolution.h"
+#include "llvm/IR/Dominators.h"
+#include "llvm/IR/Instructions.h"
+
+namespace far::compiler {
+
+struct slice {
+  llvm::Instruction* access;
+  llvm::Value* pointer;  // its address
+  bool write;
+  // What computes the address in an iteration, in order, with what the iteration after it needs. Phis of the loop's
+  // header come first.
+  llvm::SmallVector<llvm::PHINode*, 4> carried;
+  llvm::SmallVector<llvm::Instruction*, 16> computed;
+};
+
+// The computation of the access's address; nothing if it is in order, or the copy could not run before the loop: it
+// writes, calls, divides by what varies, or loads from anywhere but places that the loop walks over. Requires that the
+// access happens in each iteration, and may_read_ahead(loop).
+[[nodiscard]] std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
+                                            llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators);
+
+// The iterations that a copy is run for.
+struct slice_call {
+  llvm::Value* done;   // iterations of the loop so far
+  llvm::Value* count;  // of the chunk that follows
+  llvm::Value* rest;   // of the loop
+  std::uint64_t number;
+  llvm::Constant* site;
+  llvm::BasicBlock* latch;
+};
+
+// Emits, at the end of the block of `at`, and leaves it at the end of the last block of, two loops that go through the
+// addresses of the iterations to come: one that starts to fetch missing pages, and one that waits for those of the
+// chunk. `start_of`: the values of the header's phis in the first of the iterations.
+void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm::Value*(llvm::PHINode*)> start_of,
+               emitter& emit, llvm::IRBuilder<>& at);
+
+}  // namespace far::compiler
