@@ -82,8 +82,8 @@ class hash_map {
   hash_map(const tag& in, hash_map_limits limits, eviction_callback on_eviction = {}, const Hash& hash_of = {},
            const Equal& equal = {})
       : state_(std::make_unique<state>(in, in, limits, std::move(on_eviction), hash_of, equal)) {
-    detail::require_relocatable<K>();
-    detail::require_relocatable<V>();
+    detail::require_element<K>();
+    detail::require_element<V>();
   }
   // A cache of the entries in local memory. An entry that has left is dropped at the next change of the map, at the
   // earliest, unless it was found again before. An entry may stay if it leaves while memory is very short, or with more
@@ -273,8 +273,8 @@ class hash_map {
                                   left->note(detail::hashed(hash_of(one.key)));
                                 }))),
             left, limits, std::move(on_eviction), hash_of, equal)) {
-    detail::require_relocatable<K>();
-    detail::require_relocatable<V>();
+    detail::require_element<K>();
+    detail::require_element<V>();
   }
 
   static constexpr bool is_transparent = requires {

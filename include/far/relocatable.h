@@ -109,9 +109,12 @@ struct pointers_of<std::pair<First, Second>> {
   }
 };
 
+// A far object has the alignment of its type, up to a page.
+inline constexpr std::size_t most_alignment = 4096;
+
 // Types that far pointers may point to: relocatable as above, or with far pointers that they declare (pointers_of).
 template <typename T>
-concept relocatable = std::is_object_v<T> && !std::is_const_v<T> && alignof(T) <= 16 &&
+concept relocatable = std::is_object_v<T> && !std::is_const_v<T> && alignof(T) <= most_alignment &&
                       (is_relocatable<T> || detail::has_far_pointers<T>);
 
 namespace detail {
@@ -125,13 +128,20 @@ inline constexpr bool is_string<std::basic_string<Char, Traits, Allocator>> = tr
 template <typename T>
 constexpr void require_relocatable() {
   static_assert(!std::is_const_v<T>, "a far object is not const: make a far pointer to T, and use deref() to read it");
-  static_assert(alignof(T) <= 16, "far objects are aligned to 16 bytes at most");
+  static_assert(alignof(T) <= most_alignment, "far objects are aligned to a page of 4096 bytes at most");
   static_assert(!is_string<T> || relocatable<T>,
                 "this library's std::string points into itself, so it cannot be moved by copying its bytes: use "
                 "far::unique_ptr<char[]> or std::vector<char>");
   static_assert(relocatable<T>,
                 "a far object is moved by copying its bytes: T must be trivially copyable, or declare its far pointers "
                 "(far::pointers_of), or say that it can be moved so (far::is_relocatable)");
+}
+
+// The same for an element of a far container, which lies among others in an object of the container's.
+template <typename T>
+constexpr void require_element() {
+  static_assert(alignof(T) <= 16, "elements of far containers are aligned to 16 bytes at most");
+  require_relocatable<T>();
 }
 
 }  // namespace detail

@@ -45,7 +45,7 @@ struct runtime_options {
   // 1/32, but 512 KiB to 16 MiB.
   double free_ahead_share = 0;
   std::size_t eviction_batch = 64;  // pages that leave at a time, 1 to 64
-  // The share of a page's 16-byte cards that must have been touched for it to come back as a whole (Atlas, section
+  // The share of a page that objects in use must take for it to come back as a whole (after Atlas, section
   // 4.1). Above 1: objects always come back one by one; 0: pages always come back whole.
   double page_path_share = 0.8;
   // Segments of which at least this share is garbage are evacuated; above 1: only by evacuate().

@@ -19,13 +19,16 @@ struct open_segment {
   std::uintptr_t next = 0;
   std::uintptr_t end = 0;
 
-  // Takes a place within one page, or returns 0. The object's header lies in the second half of the unit at `next`.
-  [[nodiscard]] std::uintptr_t bump(std::size_t bytes) {
-    const std::uintptr_t left_in_page = page_bytes - next % page_bytes;
-    if (next != end && left_in_page < unit_bytes + bytes) next += left_in_page;
+  // Takes a place within one page, or returns 0. The object's header lies in the second half of the unit before it.
+  [[nodiscard]] std::uintptr_t bump(std::size_t bytes, std::size_t alignment) {
+    const auto place_from = [alignment](std::uintptr_t from) {
+      return (from + unit_bytes + alignment - 1) & ~(alignment - 1);
+    };
+    const std::uintptr_t end_of_page = next + (page_bytes - next % page_bytes);
+    if (next != end && place_from(next) + bytes > end_of_page) next = end_of_page;
     if (next == end) return 0;
-    const std::uintptr_t object = next + unit_bytes;
-    next += units_for(bytes) * unit_bytes;
+    const std::uintptr_t object = place_from(next);
+    next = object - unit_bytes + units_for(bytes) * unit_bytes;
     return object;
   }
 };
@@ -133,8 +136,8 @@ allocator::~allocator() {
   std::erase_if(known.all, [this](const auto& entry) { return entry.first == number_; });
 }
 
-std::uintptr_t allocator::take(std::size_t bytes, segment_kind where, tag_key tag) {
-  FAR_CHECK(bytes > 0 && bytes <= largest_small_bytes, "a small object has at least a byte, and fits a page");
+std::uintptr_t allocator::take(std::size_t bytes, std::size_t alignment, segment_kind where, tag_key tag) {
+  FAR_CHECK(bytes > 0 && fits_a_page(bytes, alignment), "a small object has at least a byte, and fits a page");
   while (true) {
     thread_segments::tag_segments& of_tag = segments_of_thread().set_of(number_).of[number_of(tag)];
     if (of_tag.tag != tag) [[unlikely]] {
@@ -144,7 +147,7 @@ std::uintptr_t allocator::take(std::size_t bytes, segment_kind where, tag_key ta
       of_tag = {.tag = tag};
     }
     open_segment& open = of_tag.open[static_cast<std::size_t>(where)];
-    const std::uintptr_t object = open.bump(bytes);
+    const std::uintptr_t object = open.bump(bytes, alignment);
     if (object != 0) {
       from_.add_object(object, units_for(bytes));
       return object;

@@ -27,8 +27,8 @@ class allocator {
 
   // A place for an object of `bytes` and its header within one page, among those of its tag, counted in its segment;
   // the page need not be resident. Returns the object's address. Throws std::bad_alloc when the far heap's addresses
-  // run out. Requires: bytes <= largest_small_bytes.
-  [[nodiscard]] std::uintptr_t take(std::size_t bytes, segment_kind where, tag_key tag);
+  // run out. Requires: fits_a_page(bytes, alignment); the alignment is a power of two of at least a unit.
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes, std::size_t alignment, segment_kind where, tag_key tag);
 
   // The rest of the segment after `object`, which will be used next.
   [[nodiscard]] static std::size_t bytes_ahead(std::uintptr_t object) { return segment_bytes - object % segment_bytes; }

@@ -133,7 +133,7 @@ void evacuator::mark(hazard_log& mine, std::size_t page) {
           word::address(value) == object && (value & (word::fetching | word::stale | word::moving)) == 0;
       if (settled &&
           owner->compare_exchange_strong(value, value | word::moving | word::idle, std::memory_order_seq_cst)) {
-        marked_.push_back({object, (value & word::idle) == 0 && heap_.pages.has_card(object)});
+        marked_.push_back({object, (value & word::idle) == 0 && heap_.pages.is_used(object)});
       }
     }
     header::at(object).unlock(locked);
@@ -168,12 +168,14 @@ void evacuator::call_off(hazard_log& mine, const candidate& one) {
 }
 
 // For the copy: resident, and held. Returns 0 when there are no addresses.
-std::uintptr_t evacuator::take_place(hazard_log& mine, std::size_t bytes, const candidate& one) {
+std::uintptr_t evacuator::take_place(hazard_log& mine, std::uint64_t header_value, const candidate& one) {
+  const std::size_t bytes = header::bytes(header_value);
   while (true) {
     std::uintptr_t copy = 0;
     try {
       const detail::open_scope until_placed;  // a tag that is given back meanwhile does not give its number on
-      copy = places_.take(bytes, one.hot ? segment_kind::hot : segment_kind::cold, heap_.tag_for_copy(one.object));
+      copy = places_.take(bytes, header::alignment(header_value), one.hot ? segment_kind::hot : segment_kind::cold,
+                          heap_.tag_for_copy(one.object));
     } catch (const std::bad_alloc&) {
       return 0;
     }
@@ -193,10 +195,10 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   // object lived is whole. An object that dies after this is found out below, under the lock.
   if (!heap_.pages.is_live(one.object)) return true;
   const std::size_t bytes = header::bytes(old_header);
-  const std::uintptr_t copy = take_place(mine, bytes, one);
+  const std::uintptr_t copy = take_place(mine, old_header, one);
   if (copy == 0) return false;
   std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
-  if (heap_.pages.has_card(one.object)) heap_.pages.mark_cards(copy, bytes);
+  if (heap_.pages.is_used(one.object)) heap_.pages.mark_used(copy, units_for(bytes));
 
   const std::uint64_t locked = header::at(one.object).lock();
   // Not always the owner at the time of marking: pointers move, also with the far objects that contain them.

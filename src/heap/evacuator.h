@@ -52,7 +52,7 @@ class evacuator {
   void mark(hazard_log& mine, std::size_t page) FAR_REQUIRES(round_);
   [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value);
   void call_off(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
-  [[nodiscard]] std::uintptr_t take_place(hazard_log& mine, std::size_t bytes, const candidate& one);
+  [[nodiscard]] std::uintptr_t take_place(hazard_log& mine, std::uint64_t header_value, const candidate& one);
   [[nodiscard]] bool move(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
 
   detail::object_heap& heap_;

@@ -153,7 +153,7 @@ TEST_F(evacuator_test, used_objects_move_together_with_their_cards) {
     if (now == before[i]) continue;
     ++moved;
     if (!is_used(i)) among_used += of_used.count(pages.page_of(now));
-    wrong_cards += pages.has_card(now) == is_used(i) ? 0 : 1;
+    wrong_cards += pages.is_used(now) == is_used(i) ? 0 : 1;
   }
   EXPECT_GT(moved, all.size() * 9 / 10) << "all but those of the segment that is still open";
   EXPECT_EQ(among_used, 0u);

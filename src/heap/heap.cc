@@ -95,9 +95,10 @@ bool object_heap::try_bring_in(std::uintptr_t address, std::size_t bytes, bool w
 }
 
 // A place for a small object, resident. An open segment may have left, and be lost: its places are garbage.
-std::uintptr_t object_heap::take_place(std::size_t bytes, segment_kind where, heap::tag_key tag) {
+std::uintptr_t object_heap::take_place(std::size_t bytes, std::size_t alignment, segment_kind where,
+                                       heap::tag_key tag) {
   while (true) {
-    const std::uintptr_t place = allocator_.take(bytes, where, tag);
+    const std::uintptr_t place = allocator_.take(bytes, alignment, where, tag);
     log_use(heap::current_record(), place);
     if (try_bring_in(place, std::min(heap::allocator::bytes_ahead(place), bytes_ready_ahead), true)) return place;
     segments.remove_object(place, heap::units_for(bytes));
@@ -109,24 +110,25 @@ std::uintptr_t object_heap::take_place(std::size_t bytes, segment_kind where, he
 void object_heap::make_ready(std::uintptr_t address, bool writable) {
   const std::size_t page = pages.page_of(address);
   readiness how = writable ? readiness::writable : readiness::readable;
-  if (!pages.has_all_cards(page) && paths.learns_from(pages.cards_in(page))) how = readiness::watched;
+  if (!pages.are_all_used(page) && paths.learns_from(pages.use_of(page))) how = readiness::watched;
   pages.make_ready(page, how);
 }
 
-std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, const type_of_object* type, segment_kind where,
-                                 heap::tag_key named_tag) {
+std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, std::size_t wanted_alignment,
+                                 const type_of_object* type, segment_kind where, heap::tag_key named_tag) {
   const heap::tag_key tag = tags_.for_objects_of(named_tag);
-  if (bytes + (type != nullptr ? sizeof type : 0) > heap::largest_small_bytes) {
+  const std::size_t alignment = std::max(wanted_alignment, unit_bytes);
+  const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
+  if (!heap::fits_a_page(whole, alignment)) {
     const std::uintptr_t object = huge.take(bytes, heap::number_of(tag), false);
     owner.store(word::of_huge(object), std::memory_order_relaxed);
     return touch_huge(word::of_huge(object), true, where == segment_kind::lasting);
   }
-  const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
-  const std::uintptr_t object = take_place(whole, where, tag);
+  const std::uintptr_t object = take_place(whole, alignment, where, tag);
   if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
-  header::at(object).store(header::make(owner, whole, type != nullptr));
+  header::at(object).store(header::make(owner, whole, type != nullptr, alignment));
   pages.set_live(object);
-  pages.mark_cards(object, whole);
+  pages.mark_used(object, heap::units_for(whole));
   if (where == segment_kind::lasting) make_ready(object, true);
   owner.store(word::of_small(object, heap::units_for(whole)), std::memory_order_release);
   return reinterpret_cast<std::byte*>(object);
@@ -169,7 +171,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
       continue;
     }
     const bool writable = make_writable(object, write);
-    if (!pages.has_card(object)) pages.mark_cards(object, header::bytes(header::at(object).load()));
+    pages.mark_used(object, word::units(value));
     if (lasting) make_ready(object, writable);
     return reinterpret_cast<std::byte*>(object);
   }
@@ -358,11 +360,12 @@ std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
   const std::size_t size = header::bytes(header_value);
-  const std::uintptr_t copy = take_place(size, where, tag);
+  const std::size_t alignment = header::alignment(header_value);
+  const std::uintptr_t copy = take_place(size, alignment, where, tag);
   std::memcpy(reinterpret_cast<std::byte*>(copy), bytes + heap::header_bytes, size);
-  const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0);
+  const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0, alignment);
   header::at(copy).store(fresh);
-  pages.mark_cards(copy, size);
+  pages.mark_used(copy, heap::units_for(size));
   follow_children(reinterpret_cast<std::byte*>(copy), fresh, true);
   pages.set_live(copy);
   if (where != segment_kind::passing) make_ready(copy, true);

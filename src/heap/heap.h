@@ -58,11 +58,11 @@ class object_heap {
       fiber::yield();
   }
 
-  // Makes an object of `bytes` undefined bytes, aligned to 16, that `owner` owns; it is resident. `type`: of objects
-  // with far pointers, otherwise null. Throws std::bad_alloc when the far heap's addresses run out. This and the next
-  // two: requires that the caller is in a scope.
-  [[nodiscard]] std::byte* allocate(owner_word& owner, std::size_t bytes, const type_of_object* type,
-                                    heap::segment_kind where, heap::tag_key tag);
+  // Makes an object of `bytes` undefined bytes that `owner` owns; it is resident. `type`: of objects with far pointers,
+  // otherwise null. `alignment`: a power of two, at most a page. Throws std::bad_alloc when the far heap's addresses
+  // run out. This and the next two: requires that the caller is in a scope.
+  [[nodiscard]] std::byte* allocate(owner_word& owner, std::size_t bytes, std::size_t alignment,
+                                    const type_of_object* type, heap::segment_kind where, heap::tag_key tag);
 
   // The same above a page, of zeros, none of which is resident. Requires: bytes > heap::largest_small_bytes. May be
   // called outside scopes.
@@ -159,7 +159,8 @@ class object_heap {
   [[nodiscard]] bool is_claimed(std::uintptr_t address);
   [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes, bool write);
   [[nodiscard]] bool take_number_off(unsigned number);
-  [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, heap::segment_kind where, heap::tag_key tag);
+  [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, std::size_t alignment, heap::segment_kind where,
+                                          heap::tag_key tag);
   void come_in(owner_word& owner, std::uint64_t value, bool write, bool lasting);
   [[nodiscard]] bool begin_fetch(owner_word& owner, std::uint64_t value);
   void give_up_fetch(owner_word& owner);

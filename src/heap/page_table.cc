@@ -1,7 +1,6 @@
 #include "heap/page_table.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "platform/local_memory.h"
@@ -20,13 +19,24 @@ void unmap_array(Element* array, std::uint64_t count) {
   platform::unmap_local(reinterpret_cast<std::byte*>(array), count * sizeof(Element));
 }
 
+// A bit for each four of a word of live bits: whether an object starts there.
+std::uint64_t cards_with_starts(std::uint64_t live) {
+  static_assert(units_a_card == 4);
+  live |= live >> 1;
+  live = (live | live >> 2) & 0x1111111111111111;
+  live = (live | live >> 3) & 0x0303030303030303;
+  live = (live | live >> 6) & 0x000f000f000f000f;
+  live = (live | live >> 12) & 0x000000ff000000ff;
+  return (live | live >> 24) & 0xffff;
+}
+
 }  // namespace
 
 page_table::page_table(std::uintptr_t base, std::uint64_t pages)
     : base_(base),
       pages_(pages),
       live_(map_array<unit_bits>(pages)),
-      cards_(map_array<card_bytes>(pages)),
+      cards_(map_array<std::atomic<std::uint64_t>>(pages)),
       counts_(map_array<counts>(pages)),
       ready_(map_array<std::atomic<std::uint8_t>>(pages)),
       never_ready_(map_array<std::uint8_t>(pages)),
@@ -45,45 +55,34 @@ page_table::~page_table() {
   unmap_array(kinds_, pages_);
 }
 
-void page_table::mark_cards(std::uintptr_t from, std::size_t bytes) {
-  const std::size_t first = from / unit_bytes % units_a_page;
-  std::size_t left = (from % unit_bytes + bytes + unit_bytes - 1) / unit_bytes;
-  std::uint8_t* const cards = cards_[page_of(from)];
-  for (std::size_t card = first; left > 0 && card < units_a_page;) {
-    const std::size_t in_byte = card % 8;
-    const std::size_t some = std::min<std::size_t>(left, 8 - in_byte);
-    const auto mask = static_cast<std::uint8_t>(((1u << some) - 1) << in_byte);
-    std::uint8_t* const at = &cards[card / 8];
-    if ((__atomic_load_n(at, __ATOMIC_RELAXED) & mask) != mask) __atomic_fetch_or(at, mask, __ATOMIC_RELAXED);
-    card += some;
-    left -= some;
-  }
+bool page_table::mark_used(std::uintptr_t object, std::size_t units) {
+  const std::size_t page = page_of(object);
+  const std::uint64_t card = card_of(object);
+  if ((cards_[page].load(std::memory_order_relaxed) & card) != 0) return false;
+  if ((cards_[page].fetch_or(card, std::memory_order_relaxed) & card) != 0) return false;
+  // An object that shares its card with others stands for them all.
+  counts_[page].used_units.fetch_add(static_cast<std::uint16_t>(std::max(units, units_a_card)),
+                                     std::memory_order_relaxed);
+  return true;
 }
 
-unsigned page_table::cards_in(std::size_t page) const {
-  unsigned set = 0;
-  for (std::size_t i = 0; i < sizeof(card_bytes); i += sizeof(std::uint64_t)) {
-    const auto* const at = reinterpret_cast<const std::uint64_t*>(&cards_[page][i]);
-    set += static_cast<unsigned>(std::popcount(__atomic_load_n(at, __ATOMIC_RELAXED)));
-  }
-  return set;
-}
-
-bool page_table::has_all_cards(std::size_t page) const {
+bool page_table::are_all_used(std::size_t page) const {
+  const std::uint64_t cards = cards_[page].load(std::memory_order_relaxed);
+  constexpr std::size_t cards_a_word = 64 / units_a_card;
   for (std::size_t i = 0; i < units_a_page / 64; ++i) {
-    const auto* const cards = reinterpret_cast<const std::uint64_t*>(&cards_[page][i * sizeof(std::uint64_t)]);
-    const std::uint64_t live = live_[page][i].load(std::memory_order_relaxed);
-    if ((live & ~__atomic_load_n(cards, __ATOMIC_RELAXED)) != 0) return false;
+    const std::uint64_t starts = cards_with_starts(live_[page][i].load(std::memory_order_relaxed));
+    if ((starts & ~(cards >> i * cards_a_word)) != 0) return false;
   }
   return true;
 }
 
-unsigned page_table::take_cards(std::size_t page) {
-  const unsigned set = cards_in(page);
-  for (std::size_t i = 0; set != 0 && i < sizeof(card_bytes); i += sizeof(std::uint64_t)) {
-    __atomic_store_n(reinterpret_cast<std::uint64_t*>(&cards_[page][i]), 0, __ATOMIC_RELAXED);
-  }
-  return set;
+page_use page_table::take_use(std::size_t page) {
+  const page_use used = use_of(page);
+  // A page that came and was not used is the rule where pages are read ahead.
+  if (used == page_use{}) return used;
+  cards_[page].store(0, std::memory_order_relaxed);
+  counts_[page].used_units.store(0, std::memory_order_relaxed);
+  return used;
 }
 
 void page_table::begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose) {
@@ -133,7 +132,7 @@ void page_table::forget(std::size_t first_page, std::size_t count) {
   for (std::size_t page = first_page; page < first_page + count; ++page) {
     // Not so the count of stale headers: the evacuator may be about to find out that an object is gone.
     FAR_CHECK(objects_in(page) == 0, "a segment that becomes free holds no object");
-    take_cards(page);
+    take_use(page);
     condemned_[page].store(0, std::memory_order_relaxed);
     ready_[page].store(0, std::memory_order_relaxed);
   }

@@ -17,11 +17,24 @@ using detail::unit_bytes;
 
 inline constexpr std::size_t units_a_page = page_bytes / unit_bytes;
 
+// A card for each 64 bytes. The starts of two objects of 56 bytes or more are at least so far apart.
+inline constexpr std::size_t units_a_card = 4;
+inline constexpr std::size_t cards_a_page = units_a_page / units_a_card;
+static_assert(cards_a_page == 64, "the cards of a page are the bits of one word");
+
 inline constexpr unsigned heat_bits = 3;
 inline constexpr unsigned most_tags = 16;
 
 // Bits of one page, one for each unit, as four words.
 using unit_bits = std::atomic<std::uint64_t>[units_a_page / 64];
+
+// How much of a page's objects was used since the page became resident.
+struct page_use {
+  unsigned objects = 0;  // smaller ones than 56 bytes that share a card count as one
+  unsigned units = 0;    // their size
+  bool again = false;    // the page was used, and after the evictor had seen that, once more
+  bool operator==(const page_use&) const = default;
+};
 
 // Flat arrays over the addresses of one far heap; only what is used takes memory. Positions are addresses.
 class page_table {
@@ -69,17 +82,23 @@ class page_table {
     return counts_[page].stale.load(std::memory_order_seq_cst);
   }
 
-  // Cards: units touched since the page became resident.
-  void mark_cards(std::uintptr_t from, std::size_t bytes);
-  // How many of the page's cards are set; clears them.
-  unsigned take_cards(std::size_t page);
-  [[nodiscard]] unsigned cards_in(std::size_t page) const;
-  [[nodiscard]] bool has_card(std::uintptr_t address) const {
-    const std::uint8_t* const at = &cards_[page_of(address)][address / unit_bytes % units_a_page / 8];
-    return (__atomic_load_n(at, __ATOMIC_RELAXED) >> (address / unit_bytes % 8) & 1) != 0;
+  // Cards: one of an object is set when it is used for the first time since its page became resident. Returns whether
+  // it was not set before.
+  bool mark_used(std::uintptr_t object, std::size_t units);
+  [[nodiscard]] bool is_used(std::uintptr_t object) const {
+    return (cards_[page_of(object)].load(std::memory_order_relaxed) & card_of(object)) != 0;
   }
+  [[nodiscard]] page_use use_of(std::size_t page) const {
+    const unsigned units = counts_[page].used_units.load(std::memory_order_relaxed);
+    return {static_cast<unsigned>(std::popcount(cards_[page].load(std::memory_order_relaxed))), units % again_bit,
+            units >= again_bit};
+  }
+  // The evictor found it used once more.
+  void note_use_again(std::size_t page) { counts_[page].used_units.fetch_or(again_bit, std::memory_order_relaxed); }
+  // The same; clears the cards.
+  page_use take_use(std::size_t page);
   // Whether no live object of the page is still to be used for the first time since the page became resident.
-  [[nodiscard]] bool has_all_cards(std::size_t page) const;
+  [[nodiscard]] bool are_all_used(std::size_t page) const;
 
   // Condemned: taken out of reach by the evictor, under the number of a grace period (grace_periods.h). A page that is
   // condemned, not ready, and of which the period is over has nobody with a pointer into it. In that order: a look at
@@ -140,6 +159,9 @@ class page_table {
                                                  (base_ >> page_shift));
   }
 
+  // What all of this takes for a page with small objects.
+  static constexpr std::size_t bytes_a_page();
+
   // Page counts and bits go back to what they were before the first use. Requires: no object in the pages.
   void forget(std::size_t first_page, std::size_t count);
 
@@ -147,11 +169,15 @@ class page_table {
   struct counts {
     std::atomic<std::uint16_t> live{0};
     std::atomic<std::uint16_t> stale{0};
+    std::atomic<std::uint16_t> used_units{0};  // with again_bit
   };
-  using card_bytes = std::uint8_t[units_a_page / 8];
+  static constexpr std::uint16_t again_bit = 1u << 15;
 
   [[nodiscard]] static std::uint64_t bit_of(std::uintptr_t address) {
     return std::uint64_t{1} << (address / unit_bytes % 64);
+  }
+  [[nodiscard]] static std::uint64_t card_of(std::uintptr_t object) {
+    return std::uint64_t{1} << (object / unit_bytes % units_a_page / units_a_card);
   }
   [[nodiscard]] std::atomic<std::uint64_t>& live_word(std::uintptr_t address) const {
     return live_[page_of(address)][address / unit_bytes % units_a_page / 64];
@@ -160,7 +186,7 @@ class page_table {
   std::uintptr_t base_;
   std::uint64_t pages_;
   unit_bits* live_;
-  card_bytes* cards_;
+  std::atomic<std::uint64_t>* cards_;
   counts* counts_;
   std::atomic<std::uint8_t>* ready_;
   const std::uint8_t* never_ready_;
@@ -170,5 +196,9 @@ class page_table {
   static constexpr unsigned tag_shift = heat_bits + 1;
   std::atomic<std::uint8_t>* kinds_;
 };
+
+constexpr std::size_t page_table::bytes_a_page() {
+  return sizeof(unit_bits) + sizeof(std::uint64_t) + sizeof(counts) + sizeof(grace_number) + 2 * sizeof(std::uint8_t);
+}
 
 }  // namespace far::heap

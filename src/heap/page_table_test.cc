@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace far::heap {
@@ -31,26 +32,55 @@ TEST(page_table, finds_live_objects) {
   EXPECT_EQ(before(255), 255u);
 }
 
-TEST(page_table, counts_cards_by_unit) {
+TEST(page_table, adds_up_the_objects_that_were_used) {
   page_table pages(base, 8);
   const std::uintptr_t page = base + page_bytes;
-  pages.mark_cards(page + 16, 1);
-  EXPECT_EQ(pages.cards_in(1), 1u);
-  EXPECT_TRUE(pages.has_card(page + 16));
-  EXPECT_FALSE(pages.has_card(page + 32));
-  pages.mark_cards(page + 16 * 6, 16 * 20);
-  EXPECT_EQ(pages.cards_in(1), 21u);
-  pages.mark_cards(page + 16 * 10, 8);
-  EXPECT_EQ(pages.cards_in(1), 21u) << "marked already";
-  pages.mark_cards(page + 16 * 40 + 8, 16);
-  EXPECT_EQ(pages.cards_in(1), 23u) << "it reaches into the next unit";
-  pages.mark_cards(page + page_bytes - 16, 64);
-  EXPECT_EQ(pages.cards_in(1), 24u) << "no further than the page";
-  EXPECT_EQ(pages.cards_in(2), 0u);
-  EXPECT_EQ(pages.take_cards(1), 24u);
-  EXPECT_EQ(pages.cards_in(1), 0u);
-  pages.mark_cards(page, page_bytes);
-  EXPECT_EQ(pages.cards_in(1), units_a_page);
+  EXPECT_EQ(pages.use_of(1), page_use{});
+  EXPECT_TRUE(pages.mark_used(page + 16, 5));
+  EXPECT_FALSE(pages.mark_used(page + 16, 5));
+  EXPECT_TRUE(pages.is_used(page + 16));
+  EXPECT_FALSE(pages.is_used(page + 16 * 6)) << "the next object, of the same size";
+  EXPECT_EQ(pages.use_of(1), (page_use{1, 5}));
+  EXPECT_TRUE(pages.mark_used(page + 16 * 6, 5));
+  EXPECT_EQ(pages.use_of(1), (page_use{2, 10}));
+  EXPECT_TRUE(pages.mark_used(page + 16 * 252, 2)) << "small ones stand for their card";
+  EXPECT_FALSE(pages.mark_used(page + 16 * 254, 2));
+  EXPECT_EQ(pages.use_of(1), (page_use{3, 14}));
+  EXPECT_EQ(pages.use_of(2), page_use{});
+  EXPECT_EQ(pages.take_use(1), (page_use{3, 14}));
+  EXPECT_EQ(pages.use_of(1), page_use{});
+  EXPECT_FALSE(pages.is_used(page + 16));
+}
+
+// Of every size, all objects of a full page together are about a page, and each one has a card that no other object has
+// if it has at least 56 bytes.
+TEST(page_table, knows_a_page_that_was_used_as_a_whole) {
+  for (std::size_t units = 1; units <= units_a_page; ++units) {
+    page_table pages(base, 2);
+    unsigned objects = 0;
+    for (std::size_t at = 0; at + units <= units_a_page; at += units) {
+      if (pages.mark_used(base + page_bytes + at * unit_bytes, units)) ++objects;
+    }
+    const page_use used = pages.use_of(1);
+    EXPECT_EQ(used.objects, objects);
+    EXPECT_EQ(objects, units < units_a_card ? cards_a_page : units_a_page / units) << units;
+    EXPECT_EQ(used.units, objects * std::max(units, units_a_card)) << units;
+  }
+}
+
+TEST(page_table, knows_that_a_page_was_used_again) {
+  page_table pages(base, 8);
+  pages.mark_used(base + 16, 5);
+  pages.note_use_again(0);
+  pages.note_use_again(0);
+  pages.mark_used(base + 16 * 6, 5);
+  EXPECT_EQ(pages.take_use(0), (page_use{2, 10, true}));
+  EXPECT_EQ(pages.use_of(0), page_use{});
+}
+
+// The table's own share of what docs/heap.md says about local memory for a page.
+TEST(page_table, takes_52_bytes_a_page) {
+  static_assert(page_table::bytes_a_page() == 52);
 }
 
 TEST(page_table, a_page_is_ready_until_it_is_condemned) {
@@ -73,17 +103,26 @@ TEST(page_table, a_page_is_ready_until_it_is_condemned) {
   EXPECT_FALSE(pages.is_ready(5));
 }
 
-TEST(page_table, has_all_cards_when_each_live_object_begins_in_one) {
+TEST(page_table, knows_when_each_live_object_was_used) {
   page_table pages(base, 8);
   const std::uintptr_t page = base + 2 * page_bytes;
-  EXPECT_TRUE(pages.has_all_cards(2));
-  pages.set_live(page + 16 * 3);
-  pages.set_live(page + 16 * 200);
-  EXPECT_FALSE(pages.has_all_cards(2));
-  pages.mark_cards(page + 16 * 3, 16);
-  EXPECT_FALSE(pages.has_all_cards(2));
-  pages.mark_cards(page + 16 * 200, 16);
-  EXPECT_TRUE(pages.has_all_cards(2));
+  EXPECT_TRUE(pages.are_all_used(2));
+  for (const std::size_t unit : {3u, 200u}) pages.set_live(page + 16 * unit);
+  EXPECT_FALSE(pages.are_all_used(2));
+  pages.mark_used(page + 16 * 3, 4);
+  EXPECT_FALSE(pages.are_all_used(2));
+  pages.mark_used(page + 16 * 204, 4);
+  EXPECT_FALSE(pages.are_all_used(2)) << "that one is not live";
+  pages.mark_used(page + 16 * 200, 4);
+  EXPECT_TRUE(pages.are_all_used(2));
+  // Each place by itself.
+  for (std::size_t unit = 0; unit < units_a_page; ++unit) {
+    page_table other(base, 1);
+    other.set_live(base + 16 * unit);
+    EXPECT_FALSE(other.are_all_used(0)) << unit;
+    other.mark_used(base + 16 * unit, 4);
+    EXPECT_TRUE(other.are_all_used(0)) << unit;
+  }
 }
 
 TEST(page_table, heat_rises_with_use_and_falls_without_and_leaves_the_tag_alone) {

@@ -363,9 +363,10 @@ void give_way(const tag& in) {
   heap_of(in.home()).give_way();
 }
 
-std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type) {
+std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type,
+                    std::size_t alignment) {
   heap::check_outside_handlers();
-  return heap_of(in.home()).allocate(owner, bytes, type, heap::segment_kind::lasting, in.key());
+  return heap_of(in.home()).allocate(owner, bytes, alignment, type, heap::segment_kind::lasting, in.key());
 }
 
 void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes) {

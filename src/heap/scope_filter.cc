@@ -40,14 +40,15 @@ bool put_out_of_reach(page_table& pages, std::size_t page, grace_number number) 
 // all the same, and the objects in use come back among their like.
 bool keeps_warm(object_heap& heap, std::size_t page, bool was_used, bool fetched) {
   const bool was_warm = heap.pages.heat_of(page) > 0;
+  if (was_warm && was_used) heap.pages.note_use_again(page);
   if (!heap.change_heat(page, was_used)) return false;
-  return !fetched || !was_warm || heap.paths.is_dense(heap.pages.cards_in(page)) || !holds_small_objects(heap, page);
+  return !fetched || !was_warm || heap.paths.is_dense(heap.pages.use_of(page)) || !holds_small_objects(heap, page);
 }
 
 bool comes_back_by_object(object_heap& heap, std::size_t page, bool fetched) {
-  const unsigned cards = heap.pages.take_cards(page);
+  const page_use used = heap.pages.take_use(page);
   if (!holds_small_objects(heap, page)) return false;
-  const bool object_path = heap.paths.takes_object_path(cards, heap.pages.tag_of(page), fetched);
+  const bool object_path = heap.paths.takes_object_path(used, heap.pages.tag_of(page), fetched);
   counters::add(object_path ? heap.count.object_path_pages : heap.count.page_path_pages);
   return object_path;
 }
@@ -125,7 +126,7 @@ engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates&
     if ((said.unused & leaving.dirty & bit) != 0) call_handler(*heap, all[i]);
     if ((said.stay & bit) != 0) continue;
     if ((said.forced & bit) != 0) {
-      heap->pages.take_cards(all[i]);
+      heap->pages.take_use(all[i]);
       counters::add(heap->count.page_path_pages);
     } else if (comes_back_by_object(*heap, all[i], (leaving.fetched & bit) != 0)) {
       said.object_path |= bit;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,13 @@ namespace far::heap {
 struct checked_page {
   std::uint64_t page = 0;
   std::size_t depth = 0;
+};
+
+// A far object that is destroyed when the one that contained its owner is gone (destruction.cc).
+struct destruction {
+  std::atomic<std::uint64_t> word{0};  // owns it
+  void (*destroy)(std::atomic<std::uint64_t>& word) = nullptr;
+  std::unique_ptr<destruction> next;
 };
 
 // None is destroyed before the process ends: evictors walk them without a lock. Those of owners that have ended are
@@ -38,6 +46,10 @@ struct owner_record : detail::scope_record {
     owner_record* next_open_then = nullptr;
   };
   std::array<period_mark, 2> period_marks;
+
+  // How many destructions of far objects the owner is in, one within the other, and those that wait for the innermost.
+  unsigned destructions = 0;
+  std::unique_ptr<destruction> put_off;
 
   // In checked builds only.
   spin_lock checked_lock;

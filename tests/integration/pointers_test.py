@@ -64,7 +64,8 @@ struct watched : named { ~watched() {} };
 struct virtual_point : virtual point {};
 struct with_text { std::string text; };
 struct with_list { std::list<int> numbers; };
-struct alignas(32) wide { int number = 0; };
+struct alignas(8192) wide { int number = 0; };
+struct alignas(4096) page_wide { int number = 0; };
 struct with_vector { std::vector<int> numbers; };
 template <> inline constexpr bool far::is_relocatable<with_vector> = far::relocatable_members<&with_vector::numbers>;
 template <> inline constexpr bool far::is_relocatable<with_text> = far::relocatable_members<&with_text::text>;
@@ -156,8 +157,12 @@ REFUSED = {
         "auto all = far::make_shared<with_vector[]>(farheap, 3);"),
     "too much alignment": (
         "auto one = far::make_unique<wide>(farheap);",
-        "aligned to 16 bytes at most",
-        "auto one = far::make_unique<long double>(farheap);"),
+        "aligned to a page of 4096 bytes at most",
+        "auto one = far::make_unique<page_wide>(farheap);"),
+    "too much alignment of an element": (
+        "far::vector<page_wide> all(farheap);",
+        "elements of far containers are aligned to 16 bytes at most",
+        "far::vector<long double> all(farheap);"),
     "a base that begins later": (
         "far::unique_ptr<point> base = far::make_unique<named_point>(farheap);",
         "has_address_of_base|owned_as|no viable conversion|conversion from",

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -44,17 +45,22 @@ void stumble_of_fiber() {
 
 poisoning_pager::poisoning_pager(const far::pager::options& chosen)
     : filter_(chosen.filter),
+      in_order_(chosen.policy == "fifo"),
       reserved_(reserve(heap_pages * page_bytes_ + segment_alignment)),
       base_(align_up(reserved_, segment_alignment)),
       slots_(reserve(heap_pages * page_bytes_)),
       words_(heap_pages),
-      budget_pages_(chosen.budget_bytes / page_bytes_) {
+      budget_pages_(chosen.budget_bytes / page_bytes_),
+      left_after_(in_order_ ? heap_pages : 0) {
+  if (in_order_) return;
   for (std::size_t i = 0; i < evictors; ++i) threads_[i] = std::thread([this, i] { evict_at_random(i); });
 }
 
 poisoning_pager::~poisoning_pager() {
   stopping_.store(true);
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
   munmap(reserved_, heap_pages * page_bytes_ + segment_alignment);
   munmap(slots_, heap_pages * page_bytes_);
 }
@@ -92,6 +98,7 @@ bool poisoning_pager::fetch(const std::byte* address, std::size_t bytes, bool /*
       bring(page);
     }
   }
+  if (in_order_) evict_in_order();
   return true;
 }
 
@@ -121,6 +128,13 @@ void poisoning_pager::bring(page_id page) {
   words_.update(page, [has_bytes](page_word before) {
     return before.with_state(state::resident).with_fetched(has_bytes).with_place(page_word::no_place);
   });
+  if (in_order_) queue_.push_back(page);
+}
+
+// In order, as engine::eviction_clock tells it.
+bool poisoning_pager::left_just_now(const std::byte* address) const {
+  const page_id page = page_of(address);
+  return in_order_ ? evicted_.load() - left_after_[page] < budget_pages_.load() * 3 / 16 : page % 2 == 0;
 }
 
 bool poisoning_pager::takes_object_path(const std::byte* address) const {
@@ -186,6 +200,29 @@ void poisoning_pager::evict_at_random(std::uint64_t seed) {
   }
 }
 
+// Keeps a batch free. Pages that ripen are named first the next time: then the scope in which the caller is has ended.
+void poisoning_pager::evict_in_order() {
+  const std::uint64_t budget = budget_pages_.load();
+  if (resident_pages_.load() + batch_pages <= budget) return;
+  const std::lock_guard guard(batch_);
+  std::vector<page_id> ripening = std::exchange(ripening_, {});
+  for (std::size_t looked_at = 0; resident_pages_.load() + 2 * batch_pages > budget && looked_at < 2 * budget;) {
+    std::vector<page_id> victims;
+    while (victims.size() < batch_pages && !(ripening.empty() && queue_.empty())) {
+      const page_id next = ripening.empty() ? queue_.front() : ripening.back();
+      ripening.empty() ? queue_.pop_front() : ripening.pop_back();
+      if (words_.load(next).where() == state::resident) victims.push_back(next);
+    }
+    looked_at += batch_pages;
+    evict_batch(victims);
+    for (const page_id page : victims) {
+      const bool ripens = std::find(ripening_.begin(), ripening_.end(), page) != ripening_.end();
+      if (!ripens && words_.load(page).where() == state::resident) queue_.push_back(page);
+    }
+  }
+  ripening_.insert(ripening_.end(), ripening.begin(), ripening.end());
+}
+
 void poisoning_pager::evict(std::byte* address, std::size_t bytes) {
   if (bytes == 0) return;
   const std::lock_guard guard(batch_);
@@ -248,7 +285,8 @@ void poisoning_pager::take_away(page_id page, bool object_path) {
   }
   std::memset(from, static_cast<int>(poison), page_bytes_);
   resident_pages_.fetch_sub(1, std::memory_order_relaxed);
-  evicted_.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t evicted_before = evicted_.fetch_add(1, std::memory_order_relaxed);
+  if (in_order_) left_after_[page] = evicted_before;
   const std::uint64_t slot = next_slot_.fetch_add(1, std::memory_order_relaxed);
   words_.update(page, [=](page_word word) {
     return word.with_state(state::remote).with_object_path(object_path).with_place(slot);

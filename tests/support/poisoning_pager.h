@@ -2,12 +2,16 @@
 // from create_page_guard(). The far heap is plain memory. Threads evict pages at random, asking the eviction filter as
 // engine/evictor.cc does, and fill what has left with poison. So an access that forgot its guard reads wrong bytes, and
 // one that writes is noticed when the page comes back. Words and state bytes are the engine's own.
+//
+// With the policy "fifo" nothing happens at random, and no thread evicts: each fetch evicts the pages that came first,
+// if there are too many. So a program with one thread takes nearly the same course in every run.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -27,7 +31,7 @@ class poisoning_pager final : public pager::page_guard {
  public:
   static constexpr std::byte poison{0xdb};
 
-  // Of `chosen`: budget_bytes, which may be any size, and filter.
+  // Of `chosen`: budget_bytes, which may be any size, filter, and whether the policy is "fifo".
   explicit poisoning_pager(const far::pager::options& chosen);
   ~poisoning_pager() override;
 
@@ -41,6 +45,10 @@ class poisoning_pager final : public pager::page_guard {
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override { return discard(address, bytes); }
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return words_.state_bytes(); }
+  [[nodiscard]] const std::uint64_t* has_evicted() const override {
+    static_assert(sizeof evicted_ == sizeof(std::uint64_t));
+    return reinterpret_cast<const std::uint64_t*>(&evicted_);
+  }
   [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) override;
   [[nodiscard]] bool is_lost(const std::byte* /*address*/) const override { return false; }
   void prefetch(const std::byte* address, std::size_t bytes) override {
@@ -49,7 +57,7 @@ class poisoning_pager final : public pager::page_guard {
   bool expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept override;
   [[nodiscard]] const std::uint8_t* use_bytes() const override { return words_.uses.bytes(); }
   [[nodiscard]] const std::uint8_t* use_time() const override { return words_.uses.now(); }
-  [[nodiscard]] bool left_just_now(const std::byte* address) const override { return page_of(address) % 2 == 0; }
+  [[nodiscard]] bool left_just_now(const std::byte* address) const override;
   [[nodiscard]] bool takes_object_path(const std::byte* address) const override;
   [[nodiscard]] bool is_writable(const std::byte* address) const override {
     return words_.load(page_of(address)).where() == engine::state::resident;
@@ -86,6 +94,7 @@ class poisoning_pager final : public pager::page_guard {
   [[nodiscard]] std::byte* bytes_of(page_id page) const { return base_ + page * page_bytes_; }
   [[nodiscard]] spin_lock& slot_lock(page_id page) const { return slot_locks_[page % stripes]; }
   void evict_at_random(std::uint64_t seed);
+  void evict_in_order();
   void evict_batch(std::span<const page_id> victims);
   [[nodiscard]] engine::eviction_candidates candidates(std::span<const page_id> pages) const;
   [[nodiscard]] bool claim(page_id page);
@@ -96,6 +105,7 @@ class poisoning_pager final : public pager::page_guard {
   static constexpr std::size_t page_bytes_ = 4096;
 
   engine::eviction_filter* filter_;
+  const bool in_order_;
   std::byte* reserved_;
   std::byte* base_;
   std::byte* slots_;  // by page: the bytes of the slot that its word names
@@ -109,6 +119,9 @@ class poisoning_pager final : public pager::page_guard {
   mutable std::array<spin_lock, stripes> slot_locks_;
   mutable std::mutex batch_;       // held while a batch is evicted, by one of them at a time
   std::vector<page_id> ripening_;  // to be looked at again; under batch_
+  // In order: the pages that are resident, and some that were; and by page, how many left before it.
+  std::deque<page_id> queue_;
+  std::vector<std::uint64_t> left_after_;
   mutable std::atomic<bool> paused_{false};
   std::atomic<bool> stopping_{false};
   std::array<std::thread, evictors> threads_;

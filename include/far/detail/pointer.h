@@ -33,11 +33,12 @@ using owner_word = std::atomic<std::uint64_t>;
 
 // Under memory pressure, lets other fibers run. Call it before the scope is opened: fibers in a scope go first.
 FAR_API void give_way(const tag& in);
-// Makes an object of `bytes` that `owner` owns, resident and held by the scopes that are open. May wait.
+// Makes an object of `bytes` that `owner` owns, resident and held by the scopes that are open. May wait. `alignment`: a
+// power of two, at most most_alignment.
 [[nodiscard]] FAR_API std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes,
-                                          const type_of_object* type);
-// Likewise for an object above a page. It consists of zeros, none of which is resident. Requires: bytes > 4080. May be
-// called outside scopes.
+                                          const type_of_object* type, std::size_t alignment = 16);
+// Likewise for an object above a page, aligned to a page. It consists of zeros, none of which is resident. Requires:
+// bytes > 4080. May be called outside scopes.
 FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes);
 // See object_heap: `owns_others`: there are far pointers in the object.
 FAR_API void move_owner(owner_word& from, owner_word& to);
@@ -130,7 +131,7 @@ void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
   require_relocatable<T>();
   give_way(in);
   const scope here(in.home());
-  std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>());
+  std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>(), alignof(T));
 #if defined(FARHEAP_CHECKED)
   // Scopes that end in the constructor do not take the object away.
   static_cast<void>(here.reach(owner, true, true));
@@ -149,7 +150,7 @@ void make_array(const tag& in, owner_word& owner, std::size_t count) {
   if (count == 0) return;
   give_way(in);
   const scope here(in.home());
-  std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>());
+  std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>(), alignof(T));
 #if defined(FARHEAP_CHECKED)
   static_cast<void>(here.reach(owner, true, true));
 #endif
@@ -181,13 +182,11 @@ void destroy_large_array(const scope& here, owner_word& owner) {
   }
 }
 
-// Destroys the object, or the elements of the array, if the type has anything to destroy, and frees the place. A lost
-// object or element is not destroyed: nobody knows what it owned.
+// See destroy().
 template <typename T>
-void destroy(owner_word& owner) {
+void destroy_now(owner_word& owner) {
   using element = std::remove_extent_t<T>;
   const std::uint64_t value = owner.load(std::memory_order_relaxed);
-  if (value == 0) return;
   if constexpr (!std::is_trivially_destructible_v<element>) {
     const scope here(runtime_of(owner));
     if (std::is_array_v<T> && (value & word::huge) != 0) {
@@ -204,6 +203,22 @@ void destroy(owner_word& owner) {
     }
   }
   release(owner, may_own_others<element>);
+}
+
+// Calls destroy_now(owner). Where objects own each other in a long chain, it does so when the one that is some levels
+// up has been destroyed: a chain of any length takes little of the stack.
+FAR_API void destroy_in_turn(owner_word& owner, void (*destroy_now)(owner_word& owner)) noexcept;
+
+// Destroys the object, or the elements of the array, if the type has anything to destroy, and frees the place. A lost
+// object or element is not destroyed: nobody knows what it owned.
+template <typename T>
+void destroy(owner_word& owner) {
+  if (owner.load(std::memory_order_relaxed) == 0) return;
+  if constexpr (may_own_others<std::remove_extent_t<T>>) {
+    destroy_in_turn(owner, &destroy_now<T>);
+  } else {
+    destroy_now<T>(owner);
+  }
 }
 
 // Room for an object that is never constructed: its address tells at compile time where its bases begin.

@@ -1,0 +1,67 @@
+// How much local memory the far heap of the link door takes beside its budget. Needs permission for userfaultfd.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "far/scope.h"
+#include "far/unique_ptr.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+struct record {
+  explicit record(std::uint64_t which) : number(which) {}
+  std::uint64_t number;
+  std::byte rest[480] = {};
+};
+
+// Of the process. Pages of the far heap count while they are resident.
+std::uint64_t resident_bytes() {
+  std::uint64_t whole = 0;
+  std::uint64_t resident = 0;
+  std::ifstream("/proc/self/statm") >> whole >> resident;
+  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+using metadata_test = heap::real_pager_test<>;
+
+// The budget is used up from the first part on, and the owners' words are there from the beginning, so what is added
+// with the second part is what the runtime keeps for each page: decisions/0085-used-objects.md.
+TEST_F(metadata_test, stays_below_three_hundredths_of_the_far_heap) {
+#if defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "AddressSanitizer's own memory grows, too";
+#endif
+  constexpr std::size_t small = 64 * mib;
+  constexpr std::size_t large = 256 * mib;
+  runtime_options chosen = heap::small_runtime();
+  chosen.far = "file:";
+  runtime farheap(chosen);
+  std::vector<unique_ptr<record>> all(large / page_bytes * 8);
+  for (unique_ptr<record>& one : all) one = nullptr;  // the memory of the words is there
+  const std::size_t small_count = all.size() / (large / small);
+  for (std::size_t i = 0; i < small_count; ++i) all[i] = make_unique<record>(farheap, i);
+  const std::uint64_t resident_before = resident_bytes();
+  const std::uint64_t far_before = farheap.statistics().far_bytes;
+  for (std::size_t i = small_count; i < all.size(); ++i) all[i] = make_unique<record>(farheap, i);
+  const std::uint64_t far_added = farheap.statistics().far_bytes - far_before;
+  ASSERT_GT(far_added, (large - small) * 9 / 10);
+  const std::uint64_t added = resident_bytes() - resident_before;
+  RecordProperty("bytes_a_page", std::to_string(added * page_bytes / far_added));
+  EXPECT_LT(added * 100, far_added * 3) << added * page_bytes / far_added << " bytes for each page";
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < all.size(); i += 1000) {
+    const scope here(farheap);
+    wrong += all[i].deref(here).number == i ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
+}  // namespace
+}  // namespace far
