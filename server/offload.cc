@@ -52,7 +52,7 @@ class reduce_ranges final : public offload {
                             std::span<std::byte> result) const override {
     const std::optional<wire::reduction_request> asked = wire::decode_reduction(arguments);
     if (!asked) return {wire::status::call_failed, 0, 0};
-    const page_reduction how{asked->how, &asked->hash};
+    page_reduction how{asked->how, &asked->hash, asked->groups};
     std::byte* to = result.data();
     const std::span<const wire::range> ranges = asked->ranges.all();
     for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -62,6 +62,7 @@ class reduce_ranges final : public offload {
       if (i + 1 < ranges.size()) prefetch_page(data.address_of(ranges[i + 1].slot));
       answer(how, slot, {slot + range.offset_bytes, range.length_bytes}, to);
       to += answer_bytes(how.how);
+      if (how.groups != nullptr) how.groups += packed_group_bytes(how.how, range.length_bytes);
     }
     // A page is hashed as a whole.
     return {wire::status::ok, static_cast<std::size_t>(to - result.data()), asked->ranges.count * page_bytes};

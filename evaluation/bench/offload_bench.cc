@@ -35,6 +35,8 @@ constexpr std::array ways = {
     way{"median of what is fetched", "median_fetched"},
     way{"select(), where the numbers are", "select"},
     way{"select from what is fetched", "select_fetched"},
+    way{"group_by(), where the numbers are", "table_groups"},
+    way{"group_by() of what is fetched", "table_groups_fetched"},
 };
 
 // Of the same vector, after one that is not counted.
@@ -47,13 +49,18 @@ struct far_tier {
   std::string uri;
 };
 
+// Of a table there are keys, too.
+std::size_t numbers_of(const way& one, std::size_t numbers) {
+  return std::string(one.option).starts_with("table_") ? numbers / 2 : numbers;
+}
+
 void measure(const way& one, const far_tier& tier, std::size_t numbers, report& figures) {
   const row_key key{tier.workload, one.name, 1};
   const auto got = run_in_child({{"benchmark", "offload"},
                                  {"way", one.option},
                                  {"far", tier.uri},
-                                 {"numbers", numbers},
-                                 {"local_bytes", numbers * sizeof(double) / 4},
+                                 {"numbers", numbers_of(one, numbers)},
+                                 {"local_bytes", numbers_of(one, numbers) * sizeof(double) / 4},
                                  {"runs", walks_a_run}});
   if (!got) return figures.skip(one.name, fmt::format("{}: {}", tier.workload, got.error().message));
   for (const char* const metric : {"elapsed_ns", "fetched"}) {

@@ -7,11 +7,14 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "far/dataframe.h"
 #include "far/query.h"
 #include "far/runtime.h"
 #include "far/scope.h"
@@ -97,9 +100,73 @@ std::function<double()> way_named(const std::string& name, far::runtime& in, con
   };
 }
 
+// A table of numbers and of keys, which are in 24 groups, as hours are.
+far::dataframe table_of(far::runtime& in, std::size_t rows) {
+  far::dataframe table(in);
+  far::column keys(in, far::column_type::int64);
+  far::column numbers(in, far::column_type::float64);
+  std::vector<std::int64_t> some_keys;
+  std::vector<double> some_numbers;
+  for (std::size_t row = 0; row < rows; ++row) {
+    some_keys.push_back(static_cast<std::int64_t>(row * 7 % 24));
+    some_numbers.push_back(static_cast<double>(row * 2'654'435'761 % 1'000'003));
+    if (some_keys.size() < 8192 && row + 1 < rows) continue;
+    keys.append_numbers(std::span<const std::int64_t>(some_keys));
+    numbers.append_numbers(std::span<const double>(some_numbers));
+    some_keys.clear();
+    some_numbers.clear();
+  }
+  table.add("key", std::move(keys));
+  table.add("number", std::move(numbers));
+  return table;
+}
+
+// The greatest of the maxima of all groups.
+double group(const far::dataframe& table) {
+  const far::dataframe groups =
+      table.group_by({"key"}, {{"number", far::aggregate::max}, {"number", far::aggregate::mean}});
+  FAR_CHECK(groups.rows() == 24, "there are so many groups");
+  return std::get<double>(groups["number_max"].max());
+}
+
+// What a page of the numbers takes.
+nlohmann::json measure(const far::runtime& in, std::size_t numbers, unsigned runs, const std::function<double()>& way,
+                       double expected) {
+  nlohmann::json times = nlohmann::json::array();
+  nlohmann::json fetched = nlohmann::json::array();
+  const double pages = static_cast<double>(numbers) * sizeof(double) / page_bytes;
+  for (unsigned run = 0; run <= runs; ++run) {
+    const std::uint64_t before = in.statistics().fetched_pages;
+    const std::uint64_t start = monotonic_ns();
+    FAR_CHECK(way() == expected, "all ways find the same");
+    const auto elapsed = static_cast<double>(monotonic_ns() - start);
+    if (run == 0) continue;  // warms up
+    times.push_back(elapsed / pages);
+    fetched.push_back(static_cast<double>(in.statistics().fetched_pages - before) / pages);
+  }
+  return nlohmann::json{{"elapsed_ns", times}, {"fetched", fetched}};
+}
+
+// As of numbers; the keys are not counted.
+result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
+  const auto rows = assignment.at("numbers").get<std::size_t>();
+  const auto runs = assignment.at("runs").get<unsigned>();
+  far::runtime_options chosen;
+  chosen.local_bytes = assignment.at("local_bytes");
+  chosen.far = assignment.at("far");
+  far::runtime here(chosen);
+  far::dataframe table = table_of(here, rows);
+  const std::string name = assignment.at("way");
+  table.place(name == "table_groups" ? far::placement::there : far::placement::here);
+  const std::function<double()> way = [&] { return group(table); };
+  const double expected = std::get<double>(table["number"].max());
+  return measure(here, rows, runs, way, expected);
+}
+
 }  // namespace
 
 result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
+  if (assignment.at("way").get<std::string>().starts_with("table_")) return offload_table_child(assignment);
   const auto count = assignment.at("numbers").get<std::size_t>();
   const auto runs = assignment.at("runs").get<unsigned>();
   far::runtime_options chosen;
@@ -118,19 +185,7 @@ result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
   std::function<double()> way = query_named(name, here, all);
   const double expected = !way ? sum : name.starts_with("median") ? median_fetched(all) : static_cast<double>(tenth);
   if (!way) way = way_named(name, here, all);
-  nlohmann::json times = nlohmann::json::array();
-  nlohmann::json fetched = nlohmann::json::array();
-  const double pages = static_cast<double>(count) * sizeof(double) / page_bytes;
-  for (unsigned run = 0; run <= runs; ++run) {
-    const std::uint64_t before = here.statistics().fetched_pages;
-    const std::uint64_t start = monotonic_ns();
-    FAR_CHECK(way() == expected, "all ways find the same");
-    const auto elapsed = static_cast<double>(monotonic_ns() - start);
-    if (run == 0) continue;  // warms up
-    times.push_back(elapsed / pages);
-    fetched.push_back(static_cast<double>(here.statistics().fetched_pages - before) / pages);
-  }
-  return nlohmann::json{{"elapsed_ns", times}, {"fetched", fetched}};
+  return measure(here, count, runs, way, expected);
 }
 
 }  // namespace far::bench

@@ -74,12 +74,12 @@ class column {
     work where = where_ == placement::there ? work::there : work::here;
     if (where_ == placement::automatic) {
       const bool stays = bytes <= meter.budget_bytes() / 8;
-      where = state_->place.choose(*costs_, bytes / detail::page_bytes_of_chunks, passes, stays);
+      where = state_->place.choose(costs_->plain, bytes / detail::page_bytes_of_chunks, passes, stays);
     }
     auto found = answer(where);
     const detail::question_cost cost = meter.finish();
-    costs_->learn(where, cost);
-    state_->place.learn(*costs_, where, cost);
+    costs_->plain.learn(where, cost);
+    state_->place.learn(costs_->plain, where, cost);
     return found;
   }
   template <typename T>
@@ -142,7 +142,7 @@ class column {
     forget();
   }
   // Learns what pages cost together with other columns of the same far heap.
-  void share_costs(std::shared_ptr<detail::page_costs> costs) { costs_ = std::move(costs); }
+  void share_costs(std::shared_ptr<detail::frame_costs> costs) { costs_ = std::move(costs); }
 
   // Throws std::invalid_argument when the cell is of another type, and std::range_error when it is an integer that
   // stands for null. NaN is null. An integer fits a float64 column.
@@ -249,6 +249,9 @@ class column {
       return where == work::there ? far::select(all, exactly) : far::select(far::here(all), exactly);
     });
   }
+  // The rows whose text has this one in it; of a column of text. The dictionary is searched here, and the rows that
+  // have what was found in it are asked for where they are. Takes a bit of local memory for each row.
+  [[nodiscard]] vector<std::size_t> rows_containing(std::string_view text) const;
   // How often each value occurs, in ascending order of the values. For few different ones: they are in local memory.
   [[nodiscard]] std::vector<std::pair<cell, std::uint64_t>> counts() const;
 
@@ -264,6 +267,25 @@ class column {
     empty.dictionary_ = dictionary_;
     empty.code_of_ = code_of_;
     return empty;
+  }
+
+  // For questions about groups of the numbers (group_by()): where one is answered that goes over all of them `passes`
+  // times; and one about a part of them, from whose costs the column learns.
+  [[nodiscard]] work place_groups(unsigned passes) const {
+    if (where_ != placement::automatic) return where_ == placement::there ? work::there : work::here;
+    return visit([&](const auto& all) {
+      const std::size_t bytes = all.size() * sizeof(typename std::remove_cvref_t<decltype(all)>::value_type);
+      const bool stays = bytes <= all.home().home().statistics().budget_bytes / 8;
+      return state_->place.choose(costs_->grouped, bytes / detail::page_bytes_of_chunks, passes, stays);
+    });
+  }
+  template <typename Ask>
+  void ask_about_groups(work where, const Ask& question) const {
+    const detail::question_meter meter(visit([](const auto& all) -> const tag& { return all.home(); }).home());
+    question();
+    const detail::question_cost cost = meter.finish();
+    costs_->grouped.learn(where, cost);
+    state_->place.learn(costs_->grouped, where, cost);
   }
 
   [[nodiscard]] const std::vector<std::string>& dictionary() const { return *dictionary_; }
@@ -462,7 +484,7 @@ class column {
   placement where_ = placement::automatic;
   storage values_;
   std::unique_ptr<state> state_ = std::make_unique<state>();
-  std::shared_ptr<detail::page_costs> costs_ = std::make_shared<detail::page_costs>();
+  std::shared_ptr<detail::frame_costs> costs_ = std::make_shared<detail::frame_costs>();
   // Shared by columns that are made of one another; a column that appends a new text adds it for all.
   std::shared_ptr<std::vector<std::string>> dictionary_ = std::make_shared<std::vector<std::string>>();
   std::shared_ptr<std::unordered_map<std::string, std::int32_t>> code_of_ =
@@ -503,6 +525,55 @@ inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
   });
   if (type_ == column_type::text) std::sort(found.begin(), found.end());
   return found;
+}
+
+inline vector<std::size_t> column::rows_containing(std::string_view text) const {
+  if (type_ != column_type::text) throw_wrong_type();
+  std::vector<bool> is_wanted(dictionary_->size());
+  std::vector<interval<std::int32_t>> wanted;  // codes that follow one another
+  for (std::int32_t code = 0; code < static_cast<std::int32_t>(dictionary_->size()); ++code) {
+    if ((*dictionary_)[static_cast<std::size_t>(code)].find(text) == std::string::npos) continue;
+    is_wanted[static_cast<std::size_t>(code)] = true;
+    if (!wanted.empty() && wanted.back().highest + 1 == code) {
+      wanted.back().highest = code;
+    } else {
+      wanted.push_back({code, code});
+    }
+  }
+  const codes& all = std::get<codes>(values_);
+  vector<std::size_t> rows(all.home());
+  if (wanted.empty()) return rows;
+  std::vector<bool> found(all.size());
+  const auto ask_all = [&](const auto& asked) {
+    for (const interval<std::int32_t>& one : wanted) {
+      asked.visit_answers(detail::ask(detail::reduction_kind::marks, one),
+                          [&](std::size_t first, std::size_t count, const std::byte* answer) {
+                            detail::visit_marks(answer, count, [&](std::size_t i) { found[first + i] = true; });
+                          });
+    }
+  };
+  const auto read_all = [&] {
+    std::vector<std::int32_t> some;
+    for (std::size_t first = 0; first < all.size(); first += some.size()) {
+      some.resize(std::min<std::size_t>(all.size() - first, 16'384));
+      all.read(first, std::span<std::int32_t>(some));
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        found[first + i] = some[i] >= 0 && is_wanted[static_cast<std::size_t>(some[i])];
+      }
+    }
+  };
+  place_question(all, static_cast<unsigned>(wanted.size()), [&](work where) {
+    where == work::there ? ask_all(all) : read_all();
+    return 0;
+  });
+  std::vector<std::size_t> some;
+  for (std::size_t row = 0; row < found.size(); ++row) {
+    if (found[row]) some.push_back(row);
+    if (some.size() < 8192 && row + 1 < found.size()) continue;
+    rows.append(some);
+    some.clear();
+  }
+  return rows;
 }
 
 inline column column::take(const vector<std::size_t>& rows) const {

@@ -203,7 +203,7 @@ class dataframe {
 
   tag in_;
   placement where_ = placement::automatic;
-  std::shared_ptr<detail::page_costs> costs_ = std::make_shared<detail::page_costs>();
+  std::shared_ptr<detail::frame_costs> costs_ = std::make_shared<detail::frame_costs>();
   std::vector<std::pair<std::string, column>> columns_;
 };
 

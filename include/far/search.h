@@ -5,6 +5,8 @@
 //     const std::uint64_t errors = far::count_text(log, "ERROR");
 //     const far::vector<std::size_t> places = far::find_text(log, "timeout=");
 //
+// far::find_text(lines, "ERROR") of a far::vector<far::string> finds the strings that have the text in them.
+//
 // As far/query.h: the same results wherever the characters are; nobody may write to them meanwhile; several fibers;
 // far::here(log) for what fits in local memory. Every place counts, also where the text overlaps itself: "aaa" has "aa"
 // twice.
@@ -14,15 +16,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "far/detail/answers.h"
 #include "far/detail/reduction.h"
 #include "far/query.h"
+#include "far/scope.h"
+#include "far/string.h"
 #include "far/vector.h"
 
 namespace far {
@@ -145,6 +152,33 @@ template <far_characters Characters>
   vector<std::size_t> found(all.home());
   detail::visit_places_of(all, text, [&](const std::vector<std::size_t>& places) { found.append(places); });
   return found;
+}
+
+// The indices of the strings that have the text in them, in ascending order. Strings of up to 23 characters lie in the
+// vector; a longer one is fetched, unless it is shorter than the text. Throws as far::vector::push_back.
+template <std::size_t Elements>
+[[nodiscard]] vector<std::size_t> find_text(const vector<string, Elements>& all, std::string_view text) {
+  std::mutex mutex;
+  std::map<std::size_t, std::vector<std::size_t>> found;  // by the first string of a piece
+  all.for_each_chunk([&](std::span<const string> part, std::size_t first) {
+    constexpr std::size_t ahead = 32;
+    std::vector<std::size_t> of_part;
+    const auto prefetch = [&](std::size_t i) {
+      if (i < part.size() && part[i].size() >= text.size()) static_cast<void>(part[i].prefetch());
+    };
+    for (std::size_t i = 0; i < std::min(ahead, part.size()); ++i) prefetch(i);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      prefetch(i + ahead);
+      if (part[i].size() < text.size()) continue;
+      const scope here(all.home().home());
+      if (part[i].view(here).find(text) != std::string_view::npos) of_part.push_back(first + i);
+    }
+    const std::lock_guard lock(mutex);
+    found.emplace(first, std::move(of_part));
+  });
+  vector<std::size_t> indices(all.home());
+  for (const auto& [first, some] : found) indices.append(some);
+  return indices;
 }
 
 // How many they are. Up to 16 characters, it fetches nothing, however many they are.

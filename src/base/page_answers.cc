@@ -4,11 +4,13 @@
 #include <cstring>
 
 #include "base/number_types.h"
+#include "base/page_groups.h"
 #include "base/page_reduction.h"
 
 namespace far {
 namespace {
 
+using detail::has_groups;
 using detail::key_of;
 using detail::number_of;
 
@@ -139,8 +141,13 @@ void find_matches(const reduction& how, std::span<const std::byte> bytes, std::b
 bool is_valid(const reduction& how) {
   if (how.type > detail::last_number_type || how.kind > detail::last_reduction_kind) return false;
   if (how.kind == reduction_kind::matches) {
-    return number_bytes(how.type) == 1 && how.shift >= 1 && how.shift <= detail::most_text_bytes;
+    return number_bytes(how.type) == 1 && how.shift >= 1 && how.shift <= detail::most_text_bytes && how.groups == 0;
   }
+  if (has_groups(how.kind)) {
+    return how.shift == 0 && how.groups >= 1 && how.groups <= detail::most_groups &&
+           found_bytes(how) <= detail::most_group_bytes;
+  }
+  if (how.groups != 0) return false;
   if (how.kind != reduction_kind::counts) return how.shift == 0;
   if (how.shift >= 64) return false;
   const bool is_interval = with_number_type(how.type, [&](auto number) {
@@ -157,13 +164,19 @@ std::size_t found_bytes(const reduction& how) {
     case reduction_kind::marks: return page_bytes / number_bytes(how.type) / 8;
     case reduction_kind::counts: return (buckets_of(how) * sizeof(std::uint16_t) + 7) / 8 * 8;
     case reduction_kind::matches: return sizeof(std::uint64_t) + detail::listed_bytes + 2 * detail::most_text_bytes;
+    case reduction_kind::group_sums:
+    case reduction_kind::group_bounds: {
+      const bool is_integer = how.type < detail::number_type::float32;
+      return detail::group_values_bytes(how.kind, number_bytes(how.type), is_integer, how.groups) +
+             detail::group_counts_bytes(how.groups);
+    }
     case reduction_kind::values:
     case reduction_kind::distinct: break;
   }
   return sizeof(std::uint64_t) + detail::listed_bytes;
 }
 
-void find(const reduction& how, std::span<const std::byte> numbers, std::byte* to) {
+void find(const reduction& how, std::span<const std::byte> numbers, std::byte* to, const std::uint8_t* groups) {
   if (how.kind == reduction_kind::summary) {
     const reduced_numbers found = reduce(how, numbers);
     std::memcpy(to, &found, sizeof found);
@@ -171,11 +184,14 @@ void find(const reduction& how, std::span<const std::byte> numbers, std::byte* t
   }
   std::memset(to, 0, found_bytes(how));
   if (how.kind == reduction_kind::matches) return find_matches(how, numbers, to);
+  if (has_groups(how.kind)) return find_groups(how, numbers, groups, to);
   with_number_type(how.type, [&](auto number) {
     const std::span<const decltype(number)> all = numbers_of<decltype(number)>(numbers);
     switch (how.kind) {
       case reduction_kind::summary:
-      case reduction_kind::matches: break;
+      case reduction_kind::matches:
+      case reduction_kind::group_sums:
+      case reduction_kind::group_bounds: break;
       case reduction_kind::marks: return find_marks(how, all, to);
       case reduction_kind::counts: return find_counts(how, all, to);
       case reduction_kind::values: return find_values(how, all, to);
@@ -184,10 +200,18 @@ void find(const reduction& how, std::span<const std::byte> numbers, std::byte* t
   });
 }
 
+void answer(const reduction& how, const page_hasher& hash, const std::uint8_t* groups, const std::byte* page,
+            std::span<const std::byte> numbers, std::byte* to) {
+  find(how, numbers, to, groups);
+  const std::uint64_t check = hash_of_pieces(hash, page);
+  std::memcpy(to + found_bytes(how), &check, sizeof check);
+}
+
 void answer(const page_reduction& asked, const std::byte* page, std::span<const std::byte> numbers, std::byte* to) {
-  find(asked.how, numbers, to);
-  const std::uint64_t check = hash_of_pieces(*asked.hash, page);
-  std::memcpy(to + found_bytes(asked.how), &check, sizeof check);
+  if (!has_groups(asked.how.kind)) return answer(asked.how, *asked.hash, nullptr, page, numbers, to);
+  std::array<std::uint8_t, page_bytes> groups;
+  unpack_groups(asked.how, asked.groups, numbers.size() / number_bytes(asked.how.type), groups.data());
+  answer(asked.how, *asked.hash, groups.data(), page, numbers, to);
 }
 
 reduced_page reduce_page(const page_reduction& asked, const std::byte* page, std::span<const std::byte> numbers) {

@@ -1,6 +1,6 @@
 // Answering questions about the numbers of a page: their count, sum, minimum and maximum, which of them lie in an
-// interval, how many in each part of it. It is done where the page is, so that it need not be moved. The results are
-// the same, bit for bit, wherever that is.
+// interval, how many in each part of it, and sums of groups of them. It is done where the page is, so that it need not
+// be moved. The results are the same, bit for bit, wherever that is.
 #pragma once
 
 #include <cstddef>
@@ -33,24 +33,38 @@ void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to
 [[nodiscard]] std::size_t found_bytes(const reduction& how);
 
 // The answer about numbers of one page, `found_bytes` (detail::reduction_kind says what they are). Requires: as
-// reduce(); at most a page of them; `to` is aligned to 8 bytes.
-void find(const reduction& how, std::span<const std::byte> numbers, std::byte* to);
+// reduce(); at most a page of them; `to` is aligned to 8 bytes; if has_groups(): `groups` has the group of each number.
+void find(const reduction& how, std::span<const std::byte> numbers, std::byte* to,
+          const std::uint8_t* groups = nullptr);
+
+// The groups of numbers as they travel, in as few bits as the question allows.
+[[nodiscard]] std::size_t packed_group_bytes(const reduction& how, std::size_t bytes_of_numbers);
+inline constexpr std::size_t most_packed_group_bytes = page_bytes * 6 / 8;  // of a page
+// Requires: has_groups(); room for packed_group_bytes(), a multiple of 8, of any alignment.
+void pack_groups(const reduction& how, const std::uint8_t* groups, std::size_t numbers, std::byte* to);
+void unpack_groups(const reduction& how, const std::byte* packed, std::size_t numbers, std::uint8_t* to);
 
 // A question to a store about one of its pages. The answer has found_bytes(), and then hash_of_pieces() of the page
 // that it was computed from.
 struct page_reduction {
   reduction how;
   const page_hasher* hash = nullptr;  // that of the process that asks
+  const std::byte* groups = nullptr;  // if has_groups(): those of the numbers, packed
 
+  // The same question, but for the groups.
   [[nodiscard]] bool is_like(const page_reduction& other) const { return how == other.how && hash == other.hash; }
 };
 [[nodiscard]] inline std::size_t answer_bytes(const reduction& how) {
   return found_bytes(how) + sizeof(std::uint64_t);
 }
-inline constexpr std::size_t most_answer_bytes = page_bytes / 8 + sizeof(std::uint64_t);
+inline constexpr std::size_t most_answer_bytes = detail::most_group_bytes + sizeof(std::uint64_t);
+static_assert(most_answer_bytes >= page_bytes / 8 + sizeof(std::uint64_t), "one bit for each byte of a page");
 
 // Requires: the page is aligned to 8 bytes; `numbers` is a part of it; `to` has room for the answer, and any alignment.
 void answer(const page_reduction& asked, const std::byte* page, std::span<const std::byte> numbers, std::byte* to);
+// The same; `groups` are not packed.
+void answer(const reduction& how, const page_hasher& hash, const std::uint8_t* groups, const std::byte* page,
+            std::span<const std::byte> numbers, std::byte* to);
 
 // The answer to a summary.
 struct reduced_page {

@@ -110,7 +110,8 @@ read_outcome object_reader::read_directly(object_read& one, const std::byte* byt
   if (one.reduce == nullptr) {
     reached = take(one, bytes + first_piece(one) * page_checks::piece_bytes);
   } else {
-    answer({*one.reduce, &shared_.checks.hasher()}, bytes, {bytes + one.offset_bytes, one.length_bytes}, one.buffer);
+    answer(*one.reduce, shared_.checks.hasher(), one.groups, bytes, {bytes + one.offset_bytes, one.length_bytes},
+           one.buffer);
     reached = take_answer(one, one.buffer);
   }
   const bool is_there = is_remote_at(one.page, held.slot);
@@ -138,7 +139,15 @@ backend::request object_reader::request_for(const transfer& running) const {
 
 bool object_reader::submit(transfer& running) {
   // In the table, because a transfer may outlive the read.
-  if (running.one->reduce != nullptr) running.reduce = {*running.one->reduce, &shared_.checks.hasher()};
+  if (running.one->reduce != nullptr) {
+    const reduction& how = *running.one->reduce;
+    running.reduce = {how, &shared_.checks.hasher(), nullptr};
+    if (detail::has_groups(how.kind)) {
+      std::byte* const groups = landing_of(running) + groups_offset;
+      pack_groups(how, running.one->groups, running.one->length_bytes / number_bytes(how.type), groups);
+      running.reduce.groups = groups;
+    }
+  }
   const backend::request wanted = request_for(running);
   if (transfers_->needs_its_submitter()) {
     if (has_left()) submit_left();

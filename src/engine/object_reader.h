@@ -37,6 +37,7 @@ struct object_read {
   // If not null: the buffer gets answer_bytes() (base/page_reduction.h) in place of the bytes, and `failed` means only
   // that the far tier did not compute it. Requires: the page's numbers are a part of it that begins and ends at one.
   const reduction* reduce = nullptr;
+  const std::uint8_t* groups = nullptr;  // if it has groups: those of the numbers
   // Called once `outcome` is final, unless start() returned it; under the reader's lock, perhaps inside a fault
   // handler. The read may be gone as soon as this has notified the waiter.
   void (*finished)(object_read& one) noexcept = nullptr;
@@ -105,7 +106,11 @@ class object_reader {
   core_for_misses& shared_;
   std::unique_ptr<backend::channel> transfers_;
   std::array<transfer, most_reads> under_way_list_ FAR_GUARDED_BY(lock);
-  std::byte* const buffers_;  // a page for each of them, where the pieces arrive that its bytes lie in
+  // A page for each of them, where the pieces arrive that its bytes lie in; or an answer, with the groups that are
+  // asked about behind it, because the transfer may outlive the read.
+  std::byte* const buffers_;
+  static constexpr std::size_t groups_offset = 1024;
+  static_assert(most_answer_bytes <= groups_offset && groups_offset + most_packed_group_bytes <= page_bytes);
   std::array<transfer*, most_reads> free_ FAR_GUARDED_BY(lock);
   std::size_t free_count_ FAR_GUARDED_BY(lock) = 0;
   std::atomic<std::size_t> under_way_{0};

@@ -108,7 +108,7 @@ class object_heap {
 
   // See detail::answer_part, detail::copy_part and detail::forget_part; `value` is the owner's word.
   void answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
-                   const detail::answer_sink& to);
+                   const detail::answer_sink& to, const std::uint8_t* groups);
   void copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to);
   void forget_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool here_too);
 

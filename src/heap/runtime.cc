@@ -397,15 +397,16 @@ bool is_any_lost(const owner_word& owner) {
 }
 
 void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how,
-                 const answer_sink& to) {
-  heap_of(runtime_of(owner)).answer_part(owner.load(std::memory_order_relaxed), offset, bytes, how, to);
+                 const answer_sink& to, const std::uint8_t* groups) {
+  heap_of(runtime_of(owner)).answer_part(owner.load(std::memory_order_relaxed), offset, bytes, how, to, groups);
 }
 
-void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to) {
+void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to,
+                  const std::uint8_t* groups) {
   alignas(8) std::array<std::byte, most_answer_bytes> found;
   for (std::size_t done = 0; done < count;) {
     const std::size_t now = std::min(count - done, page_bytes);
-    find(how, {bytes + done, now}, found.data());
+    find(how, {bytes + done, now}, found.data(), groups == nullptr ? nullptr : groups + done / number_bytes(how.type));
     to.take(to.context, now, found.data());
     done += now;
   }
@@ -430,7 +431,7 @@ reduced_numbers reduce_part(const owner_word& owner, std::size_t offset, std::si
     std::memcpy(&found, answer, sizeof found);
     add(to.how, found, to.found);
   };
-  answer_part(owner, offset, bytes, how, {take, &all});
+  answer_part(owner, offset, bytes, how, {take, &all}, nullptr);
   return all.found;
 }
 

@@ -30,6 +30,7 @@ struct slot_reduction {
   const std::byte* address = nullptr;
   std::size_t bytes = 0;
   slot_read outcome = slot_read::not_remote;
+  const std::uint8_t* groups = nullptr;  // if the question has groups: those of the numbers
   // Room for answer_bytes() in local memory, aligned to 8. If `done`: about the newest bytes when it ended.
   std::byte* answer = nullptr;
 };

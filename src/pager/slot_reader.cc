@@ -62,6 +62,7 @@ void slot_reader::reduce(const reduction& how, std::span<slot_reduction> pages) 
     reads[i].length_bytes = static_cast<std::uint32_t>(pages[i].bytes);
     reads[i].buffer = pages[i].answer;
     reads[i].reduce = &how;
+    reads[i].groups = pages[i].groups;
   }
   read_all({reads.data(), pages.size()});
   for (std::size_t i = 0; i < pages.size(); ++i) {

@@ -13,8 +13,11 @@ std::size_t encode_reduction(const page_reduction& asked, std::span<const range>
   const std::size_t bytes = call_header_bytes + reduction_bytes + ranges.size() * range_bytes;
   FAR_CHECK(to.size() >= bytes && encode_call(reduction_name, to.first<call_header_bytes>()), "no room for a call");
   std::byte* const arguments = to.data() + call_header_bytes;
+  const bool has_groups = detail::has_groups(asked.how.kind);
   const std::uint64_t question = static_cast<std::uint64_t>(asked.how.type) |
-                                 static_cast<std::uint64_t>(asked.how.kind) << 8 | std::uint64_t{asked.how.shift} << 16;
+                                 static_cast<std::uint64_t>(asked.how.kind) << 8 |
+                                 std::uint64_t{asked.how.shift} << 16 | std::uint64_t{asked.how.groups} << 24 |
+                                 (has_groups ? std::uint64_t{ranges.size()} << 32 : 0);
   store(question, arguments);
   store(asked.how.lowest, arguments + 8);
   store(asked.how.highest, arguments + 16);
@@ -26,21 +29,35 @@ std::size_t encode_reduction(const page_reduction& asked, std::span<const range>
 std::optional<reduction_request> decode_reduction(std::span<const std::byte> arguments) {
   if (arguments.size() < reduction_bytes) return std::nullopt;
   const auto question = load<std::uint64_t>(arguments.data());
-  if (question >> 24 != 0) return std::nullopt;
   reduction_request asked{.how = {.type = static_cast<detail::number_type>(question & 0xff),
                                   .lowest = load<std::uint64_t>(arguments.data() + 8),
                                   .highest = load<std::uint64_t>(arguments.data() + 16),
                                   .kind = static_cast<reduction_kind>(question >> 8 & 0xff),
-                                  .shift = static_cast<std::uint8_t>(question >> 16)},
+                                  .shift = static_cast<std::uint8_t>(question >> 16),
+                                  .groups = static_cast<std::uint8_t>(question >> 24)},
                           .hash = page_hasher(arguments.subspan<24, page_hasher::secret_bytes>()),
                           .ranges = {}};
   if (!is_valid(asked.how)) return std::nullopt;
-  if (!decode_read(arguments.subspan(reduction_bytes), &asked.ranges)) return std::nullopt;
+  const bool has_groups = detail::has_groups(asked.how.kind);
+  if (question >> (has_groups ? 48 : 32) != 0) return std::nullopt;
+  std::span<const std::byte> ranges = arguments.subspan(reduction_bytes);
+  std::span<const std::byte> groups;
+  if (has_groups) {
+    const std::size_t bytes = (question >> 32) * range_bytes;
+    if (bytes > ranges.size()) return std::nullopt;
+    groups = ranges.subspan(bytes);
+    ranges = ranges.first(bytes);
+    asked.groups = groups.data();
+  }
+  if (!decode_read(ranges, &asked.ranges)) return std::nullopt;
+  std::size_t group_bytes = 0;
   const std::size_t number = number_bytes(asked.how.type);
   for (const range& one : asked.ranges.all()) {
     if (one.offset_bytes % number != 0 || one.length_bytes % number != 0) return std::nullopt;
     if (one.length_bytes > page_bytes - one.offset_bytes) return std::nullopt;
+    if (has_groups) group_bytes += packed_group_bytes(asked.how, one.length_bytes);
   }
+  if (group_bytes != groups.size()) return std::nullopt;
   return asked;
 }
 

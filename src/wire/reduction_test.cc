@@ -58,6 +58,32 @@ TEST_F(reduction_message, says_what_is_asked) {
   }
 }
 
+TEST_F(reduction_message, has_the_groups_of_its_numbers) {
+  const reduction how{number_type::int32, 0, 9, reduction_kind::group_sums, 0, 5};
+  encode_into(payload_, {how, &hash_}, ranges_);
+  // 3 bits for each of 1024 numbers, and of one.
+  const std::size_t groups_at = payload_.size();
+  payload_.resize(groups_at + 384 + 8, std::byte{0x24});
+  const auto got = decode_reduction(arguments());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->how, how);
+  EXPECT_EQ(got->ranges.count, 2u);
+  EXPECT_EQ(got->groups, payload_.data() + groups_at);
+  EXPECT_FALSE(decode_reduction(arguments().first(arguments().size() - 1))) << "some are missing";
+  EXPECT_FALSE(decode_reduction(arguments().first(arguments().size() - 8)));
+  const auto question = load<std::uint64_t>(arguments().data());
+  for (const std::uint64_t bad :
+       {question & ~(std::uint64_t{0xffff} << 32), question | std::uint64_t{0xffff} << 32,
+        question ^ std::uint64_t{3} << 32, question | std::uint64_t{1} << 48, question | std::uint64_t{1} << 16,
+        question ^ std::uint64_t{5} << 24, question | std::uint64_t{0xff} << 24}) {
+    store(bad, arguments().data());
+    EXPECT_FALSE(decode_reduction(arguments())) << std::hex << bad;
+  }
+  payload_.resize(payload_.size() + 8);
+  store(question, arguments().data());
+  EXPECT_FALSE(decode_reduction(arguments())) << "more than there are numbers";
+}
+
 TEST_F(reduction_message, that_makes_no_sense_is_refused) {
   EXPECT_FALSE(decode_reduction({}));
   EXPECT_FALSE(decode_reduction(arguments().first(reduction_bytes - 1)));

@@ -167,6 +167,31 @@ TEST_F(dataframes, answer_questions_about_columns) {
   EXPECT_EQ(empty.median(), std::nullopt);
 }
 
+TEST_F(dataframes, find_texts_with_a_text_in_them) {
+  const std::vector<plain_row> rows = some(40'000, 9);
+  dataframe frame = frame_of(rows);
+  const auto expected = [&](const std::string& text) {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i].text && rows[i].text->find(text) != std::string::npos) found.push_back(i);
+    }
+    return found;
+  };
+  for (const placement where : {placement::there, placement::here, placement::automatic}) {
+    frame.place(where);
+    home_->evict_all();
+    const std::uint64_t before = home_->statistics().reduced_pages;
+    // One code, two that do not follow one another, all of them, none.
+    for (const char* const text : {"be", "y", "o", "", "yes please"}) {
+      EXPECT_EQ(local(frame["text"].rows_containing(text)), expected(text)) << text;
+    }
+    if (where != placement::automatic) {
+      EXPECT_EQ(home_->statistics().reduced_pages > before, where == placement::there);
+    }
+  }
+  EXPECT_THROW(static_cast<void>(frame["real"].rows_containing("1")), std::invalid_argument);
+}
+
 TEST_F(dataframes, derive_columns_and_filter_rows) {
   const std::vector<plain_row> rows = some(20'000, 4);
   dataframe frame = frame_of(rows);

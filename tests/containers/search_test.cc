@@ -142,5 +142,35 @@ TEST_F(searches, of_a_far_tier_that_computes_nothing_fetch) {
   EXPECT_EQ(home.statistics().reduced_pages, 0u);
 }
 
+TEST_F(searches, of_strings_find_those_that_have_the_text) {
+  runtime& home = farheap("memory:");
+  vector<string> lines(home);
+  std::vector<std::string> plain;
+  std::mt19937_64 random(5);
+  for (std::size_t i = 0; i < 40'000; ++i) {
+    // Some lie in the vector, others in objects of all sizes.
+    std::string line(i % 997 == 0        ? 5'000 + random() % 100'000
+                     : random() % 2 == 0 ? random() % 24
+                                         : random() % 600,
+                     'a');
+    for (char& one : line) one = static_cast<char>('a' + random() % 3);
+    lines.push_back(string(home, line));
+    plain.push_back(std::move(line));
+  }
+  home.evict_all();
+  for (const std::string& text : {std::string("abcab"), std::string("aabbccaabb"), std::string(), std::string("d"),
+                                  plain[997].substr(4'000), plain[11]}) {
+    std::vector<std::size_t> expected;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      if (plain[i].find(text) != std::string::npos) expected.push_back(i);
+    }
+    const vector<std::size_t> found = find_text(lines, text);
+    std::vector<std::size_t> got(found.size());
+    found.read(0, std::span<std::size_t>(got));
+    EXPECT_EQ(got, expected) << text.substr(0, 20);
+  }
+  home.validate();
+}
+
 }  // namespace
 }  // namespace far

@@ -94,6 +94,61 @@ TEST(tcp_server, what_a_server_cannot_reduce_is_refused_and_nothing_else) {
   EXPECT_EQ(read_slot(*far, *queue, slot), 0);
 }
 
+// So many that they take several messages, in each of which are the groups of many pages.
+TEST(tcp_server, sums_of_groups_are_those_of_each_page) {
+  constexpr std::size_t count = 300;
+  const memory_server server({});
+  const auto far = open_at(server);
+  const auto queue = std::move(far->open_channel(count)).value();
+  const slot_id first = far->allocate(count).value();
+  const reduction how{detail::number_type::int16, 0, 30'000, reduction_kind::group_sums, 0, 19};
+  std::vector<std::int16_t> numbers(count * page_bytes / sizeof(std::int16_t));
+  std::vector<std::uint8_t> groups(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    numbers[i] = static_cast<std::int16_t>(i * i % 65'521);
+    groups[i] = static_cast<std::uint8_t>(i / 3 * 7 % 23);
+  }
+  auto* const bytes = reinterpret_cast<std::byte*>(numbers.data());
+  const auto run = [&](std::span<const request> all) {
+    std::size_t ended = 0;
+    for (std::size_t begun = 0; ended < all.size();) {
+      begun += queue->submit(all.subspan(begun));
+      std::array<completion, 16> done;
+      const std::size_t now = queue->poll(done);
+      for (std::size_t i = 0; i < now; ++i) ASSERT_EQ(done[i].error_code, 0);
+      ended += now;
+      if (now == 0) queue->wait(second_ns);
+    }
+  };
+  const request whole{.op = operation::write, .slot = first, .length_bytes = count * page_bytes, .buffer = bytes};
+  run({&whole, 1});
+  const page_hasher hash(1);
+  std::vector<std::vector<std::byte>> packed(count);
+  std::vector<std::vector<std::byte>> found(count, std::vector<std::byte>(answer_bytes(how)));
+  std::vector<page_reduction> asked(count);
+  std::vector<request> all(count);
+  constexpr std::size_t on_a_page = page_bytes / sizeof(std::int16_t);
+  for (std::size_t i = 0; i < count; ++i) {
+    // Of the last pages, fewer numbers.
+    const auto length = static_cast<std::uint32_t>(i < 200 ? page_bytes : 2 * i);
+    packed[i].resize(packed_group_bytes(how, length));
+    pack_groups(how, &groups[i * on_a_page], length / sizeof(std::int16_t), packed[i].data());
+    asked[i] = {how, &hash, packed[i].data()};
+    all[i] = {.op = operation::read,
+              .slot = first + i,
+              .length_bytes = length,
+              .buffer = found[i].data(),
+              .reduce = &asked[i]};
+  }
+  run(all);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::vector<std::byte> expected(answer_bytes(how));
+    answer(how, hash, &groups[i * on_a_page], bytes + i * page_bytes, {bytes + i * page_bytes, all[i].length_bytes},
+           expected.data());
+    ASSERT_EQ(found[i], expected) << i;
+  }
+}
+
 TEST(tcp_server, a_restarted_server_has_lost_its_slots_and_serves_new_ones) {
   memory_server server({});
   const auto far = open_at(server);

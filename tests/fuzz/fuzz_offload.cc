@@ -170,10 +170,60 @@ byte_string expected_matches(const reduction& how, std::span<const std::byte> al
   return expected;
 }
 
+// The bits of group i, from `i * bits` on.
+std::uint64_t group_at(const std::byte* packed, std::size_t i, unsigned bits) {
+  std::uint64_t group = 0;
+  for (std::size_t bit = 0; bit < bits; ++bit) {
+    const std::size_t at = i * bits + bit;
+    group |= (std::to_integer<std::uint64_t>(packed[at / 8]) >> at % 8 & 1) << bit;
+  }
+  return group;
+}
+
+template <typename T>
+byte_string expected_groups(const reduction& how, const std::vector<T>& all, const std::byte* packed) {
+  using wide = unsigned __int128;
+  const auto bits = static_cast<unsigned>(std::bit_width(unsigned{how.groups}));
+  std::vector<double> reals(how.groups);
+  std::vector<wide> wholes(how.groups);
+  std::vector<std::uint16_t> counts_of(how.groups);
+  std::vector<std::pair<T, T>> bounds(how.groups);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::uint64_t group = group_at(packed, i, bits);
+    if (group >= how.groups || !counts(how, all[i])) continue;
+    if constexpr (std::is_floating_point_v<T>) {
+      reals[group] += static_cast<double>(all[i]);
+    } else {
+      wholes[group] += static_cast<wide>(static_cast<__int128>(all[i]));
+    }
+    auto& [least, greatest] = bounds[group];
+    least = counts_of[group] == 0 ? all[i] : std::min(least, all[i]);
+    greatest = counts_of[group] == 0 ? all[i] : std::max(greatest, all[i]);
+    ++counts_of[group];
+  }
+  byte_string expected(found_bytes(how));
+  const std::size_t counts_at = expected.size() - (2 * std::size_t{how.groups} + 7) / 8 * 8;
+  for (std::size_t group = 0; group < how.groups; ++group) {
+    put(expected, counts_at + 2 * group, counts_of[group]);
+    if (how.kind == reduction_kind::group_bounds) {
+      put(expected, 2 * group * sizeof(T), bounds[group].first);
+      put(expected, (2 * group + 1) * sizeof(T), bounds[group].second);
+    } else if constexpr (std::is_floating_point_v<T>) {
+      put(expected, 8 * group, reals[group]);
+    } else if constexpr (sizeof(T) == 8) {
+      put(expected, 16 * group, wholes[group]);
+    } else {
+      put(expected, 8 * group, static_cast<std::uint64_t>(wholes[group]));
+    }
+  }
+  return expected;
+}
+
 // Of every kind but the summary.
 template <typename T>
-byte_string expected_answer(const reduction& how, const std::vector<T>& all) {
+byte_string expected_answer(const reduction& how, const std::vector<T>& all, const std::byte* groups) {
   if (how.kind == reduction_kind::counts) return expected_counts(how, all);
+  if (detail::has_groups(how.kind)) return expected_groups(how, all, groups);
   byte_string expected(found_bytes(how));
   std::vector<T> within;
   std::set<std::uint64_t> keys;
@@ -193,13 +243,27 @@ byte_string expected_answer(const reduction& how, const std::vector<T>& all) {
   return expected;
 }
 
-void expect_answer(const reduction& how, std::span<const std::byte> numbers, const std::byte* answer) {
+// A sum that is not a number may have any of their bits.
+void expect_same_sums(const byte_string& expected, const std::byte* answer) {
+  for (std::size_t at = 0; at < expected.size(); at += 8) {
+    std::uint64_t one = 0;
+    std::uint64_t other = 0;
+    std::memcpy(&one, expected.data() + at, sizeof one);
+    std::memcpy(&other, answer + at, sizeof other);
+    FUZZ_EXPECT(one == other || (std::isnan(number_of<double>(one)) && std::isnan(number_of<double>(other))));
+  }
+}
+
+void expect_answer(const reduction& how, std::span<const std::byte> numbers, const std::byte* groups,
+                   const std::byte* answer) {
   with_number_type(how.type, [&](auto number) {
     using T = decltype(number);
     std::vector<T> all(numbers.size() / sizeof(T));
     std::memcpy(all.data(), numbers.data(), all.size() * sizeof(T));
     if (how.kind == reduction_kind::summary) return expect_summary(how, all, answer);
-    const byte_string expected = expected_answer(how, all);
+    const byte_string expected = expected_answer(how, all, groups);
+    if (std::is_floating_point_v<T> && how.kind == reduction_kind::group_sums)
+      return expect_same_sums(expected, answer);
     FUZZ_EXPECT(std::equal(expected.begin(), expected.end(), answer));
   });
 }
@@ -208,9 +272,11 @@ void expect_answers(std::span<const std::byte> arguments, std::span<const std::b
   const std::optional<wire::reduction_request> asked = wire::decode_reduction(arguments);
   FUZZ_EXPECT(asked && result.size() == asked->ranges.count * answer_bytes(asked->how));
   const std::byte* at = result.data();
+  const std::byte* groups = asked->groups;
   for (const wire::range& one : asked->ranges.all()) {
     const std::byte* const page = data().address_of(one.slot);
-    expect_answer(asked->how, {page + one.offset_bytes, one.length_bytes}, at);
+    expect_answer(asked->how, {page + one.offset_bytes, one.length_bytes}, groups, at);
+    if (groups != nullptr) groups += packed_group_bytes(asked->how, one.length_bytes);
     std::uint64_t check = 0;
     std::memcpy(&check, at + found_bytes(asked->how), sizeof check);
     FUZZ_EXPECT(check == hash_of_pieces(asked->hash, page));
@@ -255,13 +321,28 @@ void call(const server::offload& tested, std::span<const std::byte> given) {
   FUZZ_EXPECT(checksum == wire::checksum(bytes));
 }
 
+// Mostly as many as there are numbers.
+void append_groups(choices& input, const reduction& how, std::span<const wire::range> ranges, byte_string& payload) {
+  std::size_t bytes = input.number<std::uint8_t>() == 0xff ? 8 : 0;
+  for (const wire::range& one : ranges) {
+    bytes += packed_group_bytes({.type = how.type, .groups = std::max<std::uint8_t>(how.groups, 1)}, one.length_bytes);
+  }
+  std::uint64_t state = input.number<std::uint64_t>();
+  for (std::size_t at = 0; at < bytes; at += sizeof state) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const auto* const word = reinterpret_cast<const std::byte*>(&state);
+    payload.insert(payload.end(), word, word + sizeof state);
+  }
+}
+
 // A question that mostly makes sense: the fields come from the input, its ranges lie near what is allocated.
 byte_string question(choices& input) {
   reduction how;
   how.type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 10);
-  how.kind = static_cast<reduction_kind>(input.number<std::uint8_t>() % 6);
+  how.kind = static_cast<reduction_kind>(input.number<std::uint8_t>() % 8);
   const bool has_shift = how.kind == reduction_kind::counts || how.kind == reduction_kind::matches;
   how.shift = static_cast<std::uint8_t>(has_shift ? input.number<std::uint8_t>() % 65 : 0);
+  if (detail::has_groups(how.kind)) how.groups = input.number<std::uint8_t>();
   how.lowest = input.number<std::uint64_t>();
   how.highest = input.number<std::uint64_t>();
   const page_hasher hash{input.number<std::uint8_t>()};
@@ -276,6 +357,7 @@ byte_string question(choices& input) {
   byte_string payload(wire::call_header_bytes + wire::reduction_bytes + 8 + ranges.size() * wire::range_bytes);
   payload.resize(wire::encode_reduction({how, &hash}, ranges, payload));
   payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
+  if (detail::has_groups(how.kind)) append_groups(input, how, ranges, payload);
   return payload;
 }
 
@@ -289,6 +371,7 @@ std::vector<byte_string> seeds() {
       recipe made;
       made.number(std::uint8_t{0}).number(static_cast<std::uint8_t>(type)).number(static_cast<std::uint8_t>(kind));
       if (kind == reduction_kind::counts || kind == reduction_kind::matches) made.number(shift);
+      if (detail::has_groups(kind)) made.number(shift);
       made.number(lowest).number(highest).number(std::uint8_t{7}).number(std::uint8_t{1});
       made.number(slot).number(std::uint16_t{0}).number(std::uint16_t{511});
       made.number(static_cast<std::uint16_t>(1535 + slot)).number(std::uint16_t{24}).number(std::uint16_t{100});
@@ -307,6 +390,13 @@ std::vector<byte_string> seeds() {
   for (const std::uint8_t length : std::to_array<std::uint8_t>({1, 2, 7, 16, 17})) {
     add(number_type::uint8, reduction_kind::matches, length, 0, 0);
     add(number_type::int8, reduction_kind::matches, length, 0x0303030303030303u, 0x0303030303030303u);
+  }
+  for (const reduction_kind kind : {reduction_kind::group_sums, reduction_kind::group_bounds}) {
+    for (const std::uint8_t groups : std::to_array<std::uint8_t>({0, 1, 7, 35, 63, 64, 255})) {
+      add(number_type::float64, kind, groups, bits_of(-60.5), bits_of(INFINITY));
+      add(number_type::uint64, kind, groups, 0, ~std::uint64_t{0});
+      add(number_type::int8, kind, groups, bits_of(std::int8_t{-3}), bits_of(std::int8_t{100}));
+    }
   }
   // As it comes from a client: a checksum over the end of a block, and a reduction that is cut short.
   const std::array<wire::range, 2> ranges{{{511, 4000, 5000}, {1, 2, 3}}};

@@ -256,27 +256,32 @@ TEST_P(object_reader_test, numbers_are_reduced_where_they_are_and_the_page_stays
 }
 
 TEST_P(object_reader_test, questions_of_all_kinds_are_answered_where_the_numbers_are) {
-  constexpr std::array kinds = {reduction_kind::marks, reduction_kind::counts, reduction_kind::values,
-                                reduction_kind::distinct, reduction_kind::matches};
+  constexpr std::array kinds = {reduction_kind::marks,       reduction_kind::counts,  reduction_kind::values,
+                                reduction_kind::distinct,    reduction_kind::matches, reduction_kind::group_sums,
+                                reduction_kind::group_bounds};
   using room = std::array<std::uint64_t, most_answer_bytes / sizeof(std::uint64_t)>;
   std::array<room, kinds.size()> found{};
   const auto how_of = [](reduction_kind kind) {
     const unsigned shift = kind == reduction_kind::counts ? 24 : 0;
     if (kind == reduction_kind::matches) return reduction{detail::number_type::uint8, 0, 0, kind, 2};
+    if (detail::has_groups(kind)) return reduction{detail::number_type::uint16, 0, 0xffff, kind, 0, 30};
     return reduction{detail::number_type::uint32, 0, ~std::uint32_t{0} / 2, kind, static_cast<std::uint8_t>(shift)};
   };
+  std::array<std::uint8_t, 1024> groups{};
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<std::uint8_t>(i * 7 % 33);
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     one_reduction asked(5);
     asked.how = how_of(kinds[i]);
     asked.buffer = reinterpret_cast<std::byte*>(found[i].data());
+    asked.groups = groups.data();
     ASSERT_EQ(end(asked, start(asked)), read_outcome::done);
     EXPECT_EQ(state_of(5), state::remote);
   }
   resolve(5, false);
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     room expected{};
-    const page_reduction question{how_of(kinds[i]), &engine_->state_for_tests().checks.hasher()};
-    answer(question, kernel_.bytes(5), {kernel_.bytes(5) + 1024, 2048}, reinterpret_cast<std::byte*>(expected.data()));
+    answer(how_of(kinds[i]), engine_->state_for_tests().checks.hasher(), groups.data(), kernel_.bytes(5),
+           {kernel_.bytes(5) + 1024, 2048}, reinterpret_cast<std::byte*>(expected.data()));
     EXPECT_EQ(found[i], expected) << i;
   }
 }

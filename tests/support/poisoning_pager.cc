@@ -166,7 +166,9 @@ void poisoning_pager::reduce_slots(const reduction& how, std::span<far::pager::s
   for (far::pager::slot_reduction& one : pages) {
     alignas(8) std::array<std::byte, page_bytes> numbers;
     one.outcome = read_slot(one.address, one.bytes, numbers.data());
-    if (one.outcome == far::pager::slot_read::done) find(how, std::span(numbers).first(one.bytes), one.answer);
+    if (one.outcome == far::pager::slot_read::done) {
+      find(how, std::span(numbers).first(one.bytes), one.answer, one.groups);
+    }
   }
 }
 

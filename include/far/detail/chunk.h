@@ -124,10 +124,11 @@ class chunk {
   }
 
   // Asks about elements; those that are remote stay there.
-  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how,
-              const answer_sink& to) const {
-    if (is_huge()) return answer_part(word_, first * sizeof(T), count * sizeof(T), how, to);
-    answer_local(reinterpret_cast<const std::byte*>(places(in, first, count, false)), count * sizeof(T), how, to);
+  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how, const answer_sink& to,
+              const std::uint8_t* groups) const {
+    if (is_huge()) return answer_part(word_, first * sizeof(T), count * sizeof(T), how, to, groups);
+    answer_local(reinterpret_cast<const std::byte*>(places(in, first, count, false)), count * sizeof(T), how, to,
+                 groups);
   }
   // Copies elements that lie in one page; if they are remote, they stay there.
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {

@@ -95,9 +95,9 @@ class page_chunks {
                                        const reduction& how) const {
     return chunks_[first / Elements].reduce(in, first % Elements, count, how);
   }
-  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how,
-              const answer_sink& to) const {
-    chunks_[first / Elements].answer(in, first % Elements, count, how, to);
+  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how, const answer_sink& to,
+              const std::uint8_t* groups) const {
+    chunks_[first / Elements].answer(in, first % Elements, count, how, to, groups);
   }
   // Requires: the elements lie in one page.
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
@@ -215,9 +215,9 @@ class group_chunks {
                                        const reduction& how) const {
     return reduce_bytes(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how);
   }
-  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how,
-              const answer_sink& to) const {
-    answer_local(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how, to);
+  void answer(const scope& in, std::size_t first, std::size_t count, const reduction& how, const answer_sink& to,
+              const std::uint8_t* groups) const {
+    answer_local(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how, to, groups);
   }
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
     std::memcpy(to, place(in, first, false), count * sizeof(T));

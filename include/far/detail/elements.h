@@ -217,24 +217,16 @@ class elements {
   void visit_answers(const reduction& how, Visit visit, work where = work::there) const
     requires reducible<T>
   {
-    constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
-    // So many pieces at a time, because the answers of all might be many.
-    std::vector<answers> found(std::min<std::size_t>((size_ + piece - 1) / piece, 128));
-    for (std::size_t begin = 0; begin < size_; begin += found.size() * piece) {
-      const std::size_t pieces = std::min(found.size(), (size_ - begin + piece - 1) / piece);
-      visit_on_fibers(home().home(), pieces, [&](std::size_t number) {
-        const std::size_t first = begin + number * piece;
-        found[number].restart(how);
-        if (where == work::here) prefetch_after(first, piece);
-        for_stretches(first, std::min(piece, size_ - first), [&](const scope& here, std::size_t at, std::size_t count) {
-          if (where == work::here) static_cast<void>(chunks_.places(here, at, count, false));
-          chunks_.answer(here, at, count, how, found[number].sink());
-        });
-      });
-      for (std::size_t number = 0; number < pieces; ++number) {
-        found[number].visit(begin + number * piece, sizeof(T), visit);
-      }
-    }
+    visit_part_answers(0, size_, nullptr, how, visit, where);
+  }
+  // The same of the numbers from `first` on, which belong to these groups. Requires: the question has groups; there are
+  // as many numbers.
+  template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
+  void visit_group_answers(std::size_t first, std::span<const std::uint8_t> groups, const reduction& how, Visit visit,
+                           work where) const
+    requires reducible<T>
+  {
+    visit_part_answers(first, first + groups.size(), groups.data(), how, visit, where);
   }
 
   // Copies elements out by their indices; into[i] is that of indices[i]. Remote elements are read alone, 512 bytes
@@ -443,6 +435,30 @@ class elements {
   std::size_t used_ = 0;  // how many ever were since the room was zeros; at least size_
 
  private:
+  // The numbers from `from` up to `to`. `groups`: of them, or null.
+  template <typename Visit>
+  void visit_part_answers(std::size_t from, std::size_t to, const std::uint8_t* groups, const reduction& how,
+                          const Visit& visit, work where) const {
+    constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
+    // So many pieces at a time, because the answers of all might be many.
+    std::vector<answers> found(std::min<std::size_t>((to - from + piece - 1) / piece, 128));
+    for (std::size_t begin = from; begin < to; begin += found.size() * piece) {
+      const std::size_t pieces = std::min(found.size(), (to - begin + piece - 1) / piece);
+      visit_on_fibers(home().home(), pieces, [&](std::size_t number) {
+        const std::size_t first = begin + number * piece;
+        found[number].restart(how);
+        if (where == work::here) prefetch_after(first, piece);
+        for_stretches(first, std::min(piece, to - first), [&](const scope& here, std::size_t at, std::size_t count) {
+          if (where == work::here) static_cast<void>(chunks_.places(here, at, count, false));
+          chunks_.answer(here, at, count, how, found[number].sink(),
+                         groups == nullptr ? nullptr : groups + (at - from));
+        });
+      });
+      for (std::size_t number = 0; number < pieces; ++number) {
+        found[number].visit(begin + number * piece, sizeof(T), visit);
+      }
+    }
+  }
   [[nodiscard]] std::span<T> chunk_at(const scope& in, std::size_t first, std::size_t at_most, bool write) const {
     const std::size_t count = store::stretch(first, std::min(at_most, size_ - first));
     const std::size_t next = first + count;

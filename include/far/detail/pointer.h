@@ -58,11 +58,13 @@ struct answer_sink {
   void (*take)(void* context, std::size_t bytes, const std::byte* answer) = nullptr;
   void* context = nullptr;
 };
-// Asks about the numbers in a part of the object (reduction_kind). Remote pages stay there. As reduce_part().
+// Asks about the numbers in a part of the object (reduction_kind). Remote pages stay there. As reduce_part(). `groups`:
+// those of the numbers, if the question has groups.
 FAR_API void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how,
-                         const answer_sink& to);
+                         const answer_sink& to, const std::uint8_t* groups);
 // The same of numbers in local memory, 4096 bytes at a time.
-FAR_API void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to);
+FAR_API void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to,
+                          const std::uint8_t* groups);
 // How long such an answer is.
 [[nodiscard]] FAR_API std::size_t bytes_of_answer(const reduction& how);
 // Copies a part that lies in one page to local memory. If the page is remote, it stays there. As reduce_part().

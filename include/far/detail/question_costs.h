@@ -73,6 +73,12 @@ class page_costs {
   std::atomic<bool> answers_{true};
 };
 
+// Of questions that send the groups of the numbers along, and of all others.
+struct frame_costs {
+  page_costs plain;
+  page_costs grouped;
+};
+
 // Where questions about one column are answered. A column that stays in local memory once it is there is a thing to
 // rent or to buy: it is asked where it is until that would have cost as much as fetching it. So whatever questions
 // come, they cost at most twice what the best choice had cost. A larger one is asked as long as that is the cheaper

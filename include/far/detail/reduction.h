@@ -80,12 +80,44 @@ enum class reduction_kind : std::uint8_t {
   distinct,  // the same of different numbers, in ascending order; more than there is room for: no more are counted
   matches,   // of bytes. 8: how often a text occurs in them, also where it overlaps itself; 112: where it begins, 2
              // bytes for each, as for values; 16: the first bytes; 16: the last ones (zeros behind fewer)
+  // Of numbers that belong to groups. 8 for each group, 16 for integers of 8 bytes: the sum of its numbers, in their
+  // order; then 2 for each: how many they are. Both are rounded up to 8.
+  group_sums,
+  group_bounds,  // two numbers for each group: its least and greatest, zeros if it has none; then as group_sums
 };
-inline constexpr reduction_kind last_reduction_kind = reduction_kind::matches;
+inline constexpr reduction_kind last_reduction_kind = reduction_kind::group_bounds;
 inline constexpr std::size_t listed_bytes = 112;
 inline constexpr std::uint64_t most_buckets = 256;
 // The longest text of `matches`: it lies in `lowest` and `highest`, as in memory, and `shift` is its length.
 inline constexpr std::size_t most_text_bytes = 16;
+
+[[nodiscard]] constexpr bool has_groups(reduction_kind kind) {
+  return kind == reduction_kind::group_sums || kind == reduction_kind::group_bounds;
+}
+// A number of another group, such as this, is in none.
+inline constexpr std::uint8_t no_group = 0xff;
+// So that their numbers take at most 6 bits, and answers about them have a length that is worth it.
+inline constexpr std::size_t most_groups = 63;
+inline constexpr std::size_t most_group_bytes = 640;
+// The parts of an answer about groups: the sums or bounds, and the counts behind them.
+[[nodiscard]] constexpr std::size_t group_values_bytes(reduction_kind kind, std::size_t number_bytes, bool is_integer,
+                                                       std::size_t groups) {
+  const std::size_t of_sum = is_integer && number_bytes == 8 ? 16 : 8;
+  return (groups * (kind == reduction_kind::group_sums ? of_sum : 2 * number_bytes) + 7) / 8 * 8;
+}
+[[nodiscard]] constexpr std::size_t group_counts_bytes(std::size_t groups) {
+  return (groups * sizeof(std::uint16_t) + 7) / 8 * 8;
+}
+// How many groups of numbers of a type can be asked about at a time.
+template <reducible T>
+[[nodiscard]] constexpr std::size_t most_groups_of(reduction_kind kind) {
+  std::size_t groups = most_groups;
+  while (group_values_bytes(kind, sizeof(T), std::is_integral_v<T>, groups) + group_counts_bytes(groups) >
+         most_group_bytes) {
+    --groups;
+  }
+  return groups;
+}
 
 // Asks about the numbers of an interval, both ends included. NaN is in none. Bucket i of `counts` begins at the key of
 // the lowest number + (i << shift).
@@ -95,6 +127,7 @@ struct reduction {
   std::uint64_t highest = 0;
   reduction_kind kind = reduction_kind::summary;
   std::uint8_t shift = 0;
+  std::uint8_t groups = 0;  // if has_groups(): how many, at least 1
 
   bool operator==(const reduction&) const = default;
 };

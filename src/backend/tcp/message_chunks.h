@@ -25,17 +25,19 @@ inline void add_chunk(iovec* chunks, std::size_t* count, std::byte* buffer, std:
   chunks[(*count)++] = {buffer, bytes};
 }
 
-// `front`, then the bytes of all parts.
-inline std::uint64_t checksum_of(std::span<const std::byte> front, std::span<const message::part> parts) {
+// `front`, then the bytes of all parts: bytes_of(i).
+template <typename BytesOf>
+std::uint64_t checksum_of(std::span<const std::byte> front, std::size_t parts, const BytesOf& bytes_of) {
   std::array<hash_part, 1 + wire::maximum_batch> chunks;
   std::size_t count = 0;
   if (!front.empty()) chunks[count++] = {front.data(), front.size()};
-  for (const message::part& part : parts) {
+  for (std::size_t i = 0; i < parts; ++i) {
+    const std::span<const std::byte> part = bytes_of(i);
     hash_part* const last = count > 0 ? &chunks[count - 1] : nullptr;
-    if (last != nullptr && static_cast<const std::byte*>(last->data) + last->bytes == part.buffer) {
-      last->bytes += part.length_bytes;
+    if (last != nullptr && static_cast<const std::byte*>(last->data) + last->bytes == part.data()) {
+      last->bytes += part.size();
     } else {
-      chunks[count++] = {part.buffer, part.length_bytes};
+      chunks[count++] = {part.data(), part.size()};
     }
   }
   if (count == 1) return wire::checksum({static_cast<const std::byte*>(chunks[0].data), chunks[0].bytes});

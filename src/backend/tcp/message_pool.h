@@ -19,7 +19,7 @@ inline constexpr std::size_t most_prefix_bytes =
              wire::call_header_bytes + wire::reduction_bytes + wire::maximum_batch * wire::range_bytes);
 
 // A request message. Its header and ranges stay encoded until the reply has come, so that it can be sent again on the
-// next connection; bytes to be written are taken from the callers' buffers each time.
+// next connection; bytes to be written, and groups of numbers, are taken from the callers' buffers each time.
 struct message {
   // Where the reply's bytes go, or what is written: a part of a transfer. Of a call, the result for its range.
   struct part {
@@ -36,6 +36,7 @@ struct message {
   std::uint32_t epoch = 0;
   std::uint32_t part_count = 0;
   std::uint32_t data_bytes = 0;    // of all parts
+  std::uint32_t group_bytes = 0;   // of a call: of all parts, from the questions of their transfers
   std::uint32_t prefix_bytes = 0;  // header, and what stands in front of the data
   wire::opcode op = wire::opcode::ping;
   wire::block_range blocks{};  // of allocate and free
@@ -47,8 +48,17 @@ struct message {
 
   [[nodiscard]] std::span<const part> all() const { return {parts.data(), part_count}; }
   [[nodiscard]] bool carries_data() const { return op == wire::opcode::write; }
+  [[nodiscard]] bool sends_parts() const { return carries_data() || group_bytes > 0; }
+  // What is sent of part i: the bytes that are written, or the groups of the numbers that are asked about.
+  [[nodiscard]] std::span<const std::byte> sent_of(std::size_t i) const {
+    if (carries_data()) return {parts[i].buffer, parts[i].length_bytes};
+    const page_reduction& asked = *parts[i].owner->io.reduce;
+    return {asked.groups, packed_group_bytes(asked.how, ranges[i].length_bytes)};
+  }
   // The request, and the reply when all is well.
-  [[nodiscard]] std::size_t sent_bytes() const { return prefix_bytes + (carries_data() ? data_bytes : 0); }
+  [[nodiscard]] std::size_t sent_bytes() const {
+    return prefix_bytes + group_bytes + (carries_data() ? data_bytes : 0);
+  }
   [[nodiscard]] std::size_t reply_bytes() const {
     return op == wire::opcode::read || op == wire::opcode::call ? data_bytes : 0;
   }

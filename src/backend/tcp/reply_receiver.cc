@@ -53,7 +53,10 @@ bool reply_receiver::parse(request_messages& requests, std::uint32_t epoch, std:
       if (reply_left_bytes_ > 0) break;
       message& answered = *reply_;
       reply_ = nullptr;
-      if (checksum_of({}, answered.all()) != reply_checksum_) return false;
+      const auto bytes_of = [&](std::size_t i) -> std::span<const std::byte> {
+        return {answered.parts[i].buffer, answered.parts[i].length_bytes};
+      };
+      if (checksum_of({}, answered.part_count, bytes_of) != reply_checksum_) return false;
       if (!requests.finish(answered, wire::status::ok, epoch, now_ns, sink)) return false;
     }
     if (end_ - begin_ < wire::header_bytes) break;

@@ -91,6 +91,9 @@ void request_messages::fill(message& outgoing, transfer_queue& pending, std::uin
                             length};
     outgoing.ranges[outgoing.part_count - 1] = where;
     outgoing.data_bytes += moved;
+    if (first.reduce != nullptr && detail::has_groups(first.reduce->how.kind)) {
+      outgoing.group_bytes += static_cast<std::uint32_t>(packed_group_bytes(first.reduce->how, length));
+    }
     outgoing.deadline_ns = std::min(outgoing.deadline_ns, front.deadline_ns);
     front.placed_bytes += length;
     ++front.outstanding;
@@ -118,12 +121,14 @@ void request_messages::encode(message& outgoing) {
     default: break;
   }
   outgoing.prefix_bytes = static_cast<std::uint32_t>(wire::header_bytes + bytes);
-  const std::span<const message::part> data =
-      outgoing.carries_data() ? outgoing.all() : std::span<const message::part>();
+  const auto sum = [&] {
+    const auto bytes_of = [&](std::size_t i) { return outgoing.sent_of(i); };
+    return checksum_of(payload.first(bytes), outgoing.sends_parts() ? outgoing.part_count : 0, bytes_of);
+  };
   const wire::header head{.op = outgoing.op,
                           .payload_bytes = static_cast<std::uint32_t>(outgoing.sent_bytes() - wire::header_bytes),
                           .cookie = outgoing.cookie,
-                          .payload_checksum = bytes == 0 ? 0 : checksum_of(payload.first(bytes), data)};
+                          .payload_checksum = bytes == 0 ? 0 : sum()};
   wire::encode(head, std::span<std::byte, wire::header_bytes>(outgoing.prefix.data(), wire::header_bytes));
 }
 
@@ -131,19 +136,20 @@ std::size_t request_messages::gather(std::span<iovec> chunks, std::size_t* total
   std::size_t count = 0;
   std::size_t skip = cursor_bytes_;
   *total_bytes = 0;
-  const auto add = [&](std::byte* buffer, std::size_t bytes) {
-    const std::size_t skipped = std::min(skip, bytes);
+  const auto add = [&](std::span<const std::byte> sent) {
+    const std::size_t skipped = std::min(skip, sent.size());
     skip -= skipped;
-    if (skipped == bytes) return;
-    add_chunk(chunks.data(), &count, buffer + skipped, bytes - skipped);
-    *total_bytes += bytes - skipped;
+    if (skipped == sent.size()) return;
+    // iovec serves both directions; the kernel only reads these.
+    add_chunk(chunks.data(), &count, const_cast<std::byte*>(sent.data()) + skipped, sent.size() - skipped);
+    *total_bytes += sent.size() - skipped;
   };
   for (message* current = cursor_; current != nullptr; current = current->next) {
     // A message that does not fit as a whole waits for the next call; the first one always fits.
     if (count + 1 + current->part_count > chunks.size() || (count > 0 && *total_bytes >= send_bytes)) break;
-    add(current->prefix.data(), current->prefix_bytes);
-    if (!current->carries_data()) continue;
-    for (const message::part& part : current->all()) add(part.buffer, part.length_bytes);
+    add({current->prefix.data(), current->prefix_bytes});
+    if (!current->sends_parts()) continue;
+    for (std::size_t i = 0; i < current->part_count; ++i) add(current->sent_of(i));
   }
   return count;
 }

@@ -1,0 +1,260 @@
+// Aggregates of groups of a data frame, beside plain loops: where the numbers are, on far tiers that answer and on
+// others, and here. Needs permission for userfaultfd.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/units.h"
+#include "far/dataframe.h"
+#include "far/runtime.h"
+#include "memory_server.h"
+#include "tests/support/real_pager.h"
+
+namespace far {
+namespace {
+
+using testing_support::memory_server;
+
+class groups : public heap::far_tier_test {
+ protected:
+  struct row {
+    std::optional<std::int64_t> key;
+    std::optional<double> real;
+    std::optional<std::int64_t> small;
+    std::optional<std::int64_t> large;
+    std::optional<bool> flag;
+  };
+
+  // Keys from 0 on; `late_keys` of them from the middle on.
+  static std::vector<row> some(std::size_t count, std::uint64_t keys, std::uint64_t late_keys) {
+    std::mt19937_64 random(count + keys);
+    std::vector<row> rows(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      row& one = rows[i];
+      if (random() % 10 != 0) one.key = static_cast<std::int64_t>(random() % (i < count / 2 ? keys : late_keys));
+      if (random() % 10 != 0)
+        one.real = std::ldexp(static_cast<double>(random() % 1000003), static_cast<int>(random() % 30)) / 3;
+      if (random() % 10 != 0) one.small = static_cast<std::int64_t>(random() % 65'535) - 32'767;
+      if (random() % 10 != 0) one.large = static_cast<std::int64_t>(random() >> 20) * (random() % 2 == 0 ? 1 : -1);
+      if (random() % 10 != 0) one.flag = random() % 3 == 0;
+    }
+    return rows;
+  }
+  static dataframe frame_of(runtime& home, const std::vector<row>& rows) {
+    dataframe frame(home);
+    column key(home, column_type::int64);
+    column real(home, column_type::float64);
+    column small(home, column_type::int64);
+    column large(home, column_type::int64);
+    column flag(home, column_type::boolean);
+    const auto cell_of = [](const auto& value) { return value ? cell(*value) : cell(null); };
+    for (const row& one : rows) {
+      key.append(cell_of(one.key));
+      real.append(cell_of(one.real));
+      small.append(cell_of(one.small));
+      large.append(cell_of(one.large));
+      flag.append(cell_of(one.flag));
+    }
+    frame.add("key", std::move(key));
+    frame.add("real", std::move(real));
+    frame.add("small", std::move(small));
+    frame.add("large", std::move(large));
+    frame.add("flag", std::move(flag));
+    home.evict_all();
+    return frame;
+  }
+
+  static std::vector<dataframe::wanted> aggregates() {
+    std::vector<dataframe::wanted> all;
+    for (const char* const name : {"real", "small", "large", "flag"}) {
+      for (const aggregate what : {aggregate::count, aggregate::sum, aggregate::mean, aggregate::min, aggregate::max}) {
+        all.push_back({name, what});
+      }
+    }
+    return all;
+  }
+  static dataframe grouped(dataframe& frame, placement where) {
+    frame.place(where);
+    return frame.group_by({"key"}, aggregates());
+  }
+
+  // Bit for bit.
+  static void expect_same(const dataframe& got, const dataframe& expected, const std::string& what) {
+    ASSERT_EQ(got.rows(), expected.rows()) << what;
+    for (const std::string& name : expected.names()) {
+      for (std::size_t i = 0; i < expected.rows(); ++i)
+        ASSERT_EQ(got[name].at(i), expected[name].at(i)) << what << name;
+    }
+  }
+  template <typename T>
+  static void expect_column(const dataframe& got, const std::string& name, std::size_t at,
+                            const std::vector<T>& values) {
+    ASSERT_EQ(got[name + "_count"].at(at), cell(std::ssize(values))) << name;
+    if (values.empty()) {
+      EXPECT_EQ(got[name + "_sum"].at(at), cell(null));
+      EXPECT_EQ(got[name + "_min"].at(at), cell(null));
+      return;
+    }
+    ASSERT_EQ(got[name + "_min"].at(at), cell(*std::ranges::min_element(values))) << name;
+    ASSERT_EQ(got[name + "_max"].at(at), cell(*std::ranges::max_element(values))) << name;
+    double sum = 0;
+    std::int64_t whole = 0;
+    for (const T one : values) {
+      sum += static_cast<double>(one);
+      if constexpr (!std::is_same_v<T, double>) whole += static_cast<std::int64_t>(one);
+    }
+    if constexpr (std::is_same_v<T, double>) {
+      ASSERT_NEAR(std::get<double>(got[name + "_sum"].at(at)), sum, sum * 1e-12);
+    } else {
+      ASSERT_EQ(got[name + "_sum"].at(at), cell(whole)) << name;
+    }
+    const double mean = sum / static_cast<double>(values.size());
+    ASSERT_NEAR(std::get<double>(got[name + "_mean"].at(at)), mean, std::abs(sum) * 1e-12 + 1e-6) << name;
+  }
+  static void expect_right(const dataframe& got, const std::vector<row>& rows) {
+    struct of_group {
+      std::vector<double> real;
+      std::vector<std::int64_t> small, large;
+      std::vector<bool> flag;
+    };
+    std::map<std::int64_t, of_group> expected;
+    for (const row& one : rows) {
+      if (!one.key) continue;
+      of_group& group = expected[*one.key];
+      if (one.real) group.real.push_back(*one.real);
+      if (one.small) group.small.push_back(*one.small);
+      if (one.large) group.large.push_back(*one.large);
+      if (one.flag) group.flag.push_back(*one.flag);
+    }
+    ASSERT_EQ(got.rows(), expected.size());
+    std::size_t at = 0;
+    for (const auto& [key, values] : expected) {
+      ASSERT_EQ(got["key"].at(at), cell(key));
+      expect_column(got, "real", at, values.real);
+      expect_column(got, "small", at, values.small);
+      expect_column(got, "large", at, values.large);
+      const auto trues = std::count(values.flag.begin(), values.flag.end(), true);
+      ASSERT_EQ(got["flag_count"].at(at), cell(std::ssize(values.flag)));
+      ASSERT_EQ(got["flag_sum"].at(at), values.flag.empty() ? cell(null) : cell(std::int64_t{trues}));
+      ++at;
+    }
+  }
+  std::uint64_t asked() const { return home_->statistics().reduced_pages; }
+};
+
+// Some pages are here, changed or not, and the others are not. From 36 on, sums of int64 do not fit into an answer, and
+// from 64 on, no groups do; the number may grow from one batch of rows to the next.
+TEST_F(groups, of_any_number_are_right_and_the_same_wherever_they_are_asked) {
+  for (const auto& [keys, late_keys] : std::vector<std::pair<std::uint64_t, std::uint64_t>>{
+           {1, 1}, {3, 3}, {35, 35}, {36, 36}, {63, 63}, {64, 64}, {5, 5'000}}) {
+    const std::string what = std::to_string(keys) + " to " + std::to_string(late_keys) + " groups: ";
+    runtime& home = farheap("memory:");
+    std::vector<row> rows = some(600'001, keys, late_keys);
+    dataframe frame = frame_of(home, rows);
+    const std::uint64_t before = asked();
+    const dataframe there = grouped(frame, placement::there);
+    // The first of three batches of rows has the early keys alone.
+    if (keys <= 35) {
+      EXPECT_GT(asked(), before + 100) << what;
+    }
+    if (keys > 63) {
+      EXPECT_EQ(asked(), before) << what;
+    }
+    expect_right(there, rows);
+    home.evict_all();
+    const std::uint64_t before_here = asked();
+    expect_same(grouped(frame, placement::here), there, what);
+    EXPECT_EQ(asked(), before_here) << what;
+    expect_same(grouped(frame, placement::automatic), there, what);
+    home.validate();
+  }
+}
+
+TEST_F(groups, include_what_was_changed_and_not_written_back) {
+  runtime& home = farheap("memory:");
+  std::vector<row> rows = some(300'000, 7, 7);
+  dataframe frame = frame_of(home, rows);
+  auto& reals = const_cast<vector<double>&>(*frame["real"].numbers<double>());
+  for (std::size_t i = 0; i < rows.size(); i += 3'001) {
+    rows[i].real = 1e9 + static_cast<double>(i);
+    reals.write(i, *rows[i].real);
+  }
+  // Others write beside them meanwhile.
+  vector<std::uint64_t> neighbours(home, 1'000'000);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (std::size_t i = 0; !stop; i = (i + 4'097) % neighbours.size()) neighbours.write(i, i);
+  });
+  for (int i = 0; i < 3; ++i) expect_right(grouped(frame, placement::there), rows);
+  stop = true;
+  writer.join();
+}
+
+TEST_F(groups, of_equal_columns_with_a_median_among_their_aggregates) {
+  runtime& home = farheap("memory:");
+  const std::vector<row> rows = some(300'000, 7, 7);
+  dataframe frame = frame_of(home, rows);
+  frame.place(placement::there);
+  const dataframe with =
+      frame.group_by({"key"}, {{"real", aggregate::median}, {"real", aggregate::sum}, {"real", aggregate::max}});
+  expect_same(
+      with, frame.group_by({"key"}, {{"real", aggregate::median}, {"real", aggregate::sum}, {"real", aggregate::max}}),
+      "");
+  const dataframe without = frame.group_by({"key"}, {{"real", aggregate::max}, {"real", aggregate::sum}});
+  for (std::size_t i = 0; i < without.rows(); ++i) {
+    EXPECT_EQ(with["real_sum"].at(i), without["real_sum"].at(i));
+    EXPECT_EQ(with["real_max"].at(i), without["real_max"].at(i));
+  }
+}
+
+TEST_F(groups, on_memory_servers_with_copies_stripes_and_parity_are_not_fetched) {
+  const memory_server first({});
+  const memory_server second({});
+  const memory_server third({});
+  const std::string addresses = first.address() + "," + second.address() + "," + third.address();
+  const std::vector<row> rows = some(900'000, 24, 24);
+  for (const std::string& way :
+       {std::string("memory:?latency=50us"), "tcp://" + first.address(), "tcp://" + addresses + "?copies=2",
+        "tcp://" + addresses + "?copies=1", "tcp://" + addresses + "?parity=2+1"}) {
+    runtime& home = farheap(way);
+    dataframe frame = frame_of(home, rows);
+    const runtime_statistics before = home.statistics();
+    const dataframe there = grouped(frame, placement::there);
+    // The keys are fetched, 440 pages and what is read ahead, and of the values none; some pages may still be here.
+    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + 500) << way;
+    EXPECT_LT(home.statistics().fetched_pages, before.fetched_pages + 1'000) << way;
+    expect_right(there, rows);
+    expect_same(grouped(frame, placement::here), there, way);
+  }
+}
+
+TEST_F(groups, survive_a_server_of_two) {
+  memory_server first({});
+  const memory_server second({});
+  runtime& home = farheap("tcp://" + first.address() + "," + second.address() + "?copies=2&timeout=1s");
+  const std::vector<row> rows = some(900'000, 5, 5);
+  dataframe frame = frame_of(home, rows);
+  first.kill();
+  expect_right(grouped(frame, placement::there), rows);
+}
+
+TEST_F(groups, on_a_far_tier_that_computes_nothing_are_fetched) {
+  runtime& home = farheap("zmem:");
+  const std::vector<row> rows = some(600'000, 24, 24);
+  dataframe frame = frame_of(home, rows);
+  expect_right(grouped(frame, placement::there), rows);
+  expect_right(grouped(frame, placement::automatic), rows);
+  EXPECT_EQ(asked(), 0u);
+}
+
+}  // namespace
+}  // namespace far
