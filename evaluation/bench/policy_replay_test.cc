@@ -44,7 +44,7 @@ TEST(policy_replay, nobody_beats_the_optimum) {
 // The default policy does without accessed bits what LRU does with them, or nearly (docs/decisions/0028-two-queues.md).
 TEST(two_queues, miss_little_more_than_lru) {
   constexpr std::uint32_t pages = 8192;
-  constexpr std::size_t accesses = 400'000;
+  constexpr std::size_t accesses = 800'000;  // the share of newcomers is learned
   const page_stream streams[] = {popular_pages(pages, accesses, 0.99), popular_pages_beside_a_walk(pages, accesses),
                                  shifting_popularity(pages, accesses), any_pages(pages, accesses / 4),
                                  graph_searches(pages * 4)};

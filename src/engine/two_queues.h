@@ -23,7 +23,7 @@ class two_queues final : public policy {
   // the epochs below are from traces; see docs/decisions/0028-two-queues.md.
   static constexpr double usual_newcomers = 0.1;
   static constexpr double least_newcomers = 0.03;
-  static constexpr double most_newcomers = 0.5;
+  static constexpr double most_newcomers = 0.3;
 
   // The share of newcomers begins with the usual one, and follows the misses.
   explicit two_queues(residency& pages) : two_queues(pages, usual_newcomers, true) {}

@@ -160,7 +160,7 @@ class Sentinel(RedisServers):
     def start_sentinel(self, master):
         settings = self.folder / "sentinel.conf"
         settings.write_text(f"sentinel monitor cache 127.0.0.1 {master.port} 1\n"
-                            "sentinel down-after-milliseconds cache 1000\n"
+                            "sentinel down-after-milliseconds cache 3000\n"
                             "sentinel failover-timeout cache 10000\n", encoding="utf-8")
         sentinel = SentinelProcess(self.folder, settings)
         self.addCleanup(sentinel.kill)
@@ -180,8 +180,9 @@ class Sentinel(RedisServers):
         support.wait_until(lambda: "role:master" in replica.command("INFO", "replication"),
                            "Sentinel made the replica the master", process=sentinel.process)
         master.start()
+        # Sentinel first waits until nobody has been late for 8 s, as its process or a server may be on a busy machine.
         support.wait_until(lambda: "role:slave" in master.command("INFO", "replication"),
-                           "Sentinel made the old master a replica", process=sentinel.process)
+                           "Sentinel made the old master a replica", deadline_s=180, process=sentinel.process)
         support.wait_until(lambda: "it is a replica, which takes no writes" in self.texts()[1],
                            "the program said why it did not use it", process=program)
         added = subprocess.run([support.FARHEAP, "add-server", str(program.pid), replica.where()], capture_output=True,
