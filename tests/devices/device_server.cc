@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "tests/support/loopback.h"
+#include "tests/support/stop_process.h"
 
 namespace far::testing_support {
 namespace {
@@ -85,6 +86,7 @@ std::size_t device_server::children() const {
 }
 
 void device_server::signal(int number) {
+  if (number == SIGSTOP) return stop_process(process_);
   kill(process_, number);
   if (number == SIGKILL) wait();
 }

@@ -26,7 +26,7 @@ class device_server {
   [[nodiscard]] pid_t process() const { return process_; }
   // How many devices it has: each is a process.
   [[nodiscard]] std::size_t children() const;
-  // Sends a signal. After SIGKILL, it is gone.
+  // Sends a signal. After SIGKILL, it is gone; after SIGSTOP, all its threads have stopped.
   void signal(int number);
   // Waits for its end; returns its exit code, or -1 after a signal.
   int wait();

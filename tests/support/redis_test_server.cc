@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "tests/support/loopback.h"
+#include "tests/support/stop_process.h"
 
 namespace far::testing_support {
 namespace {
@@ -130,7 +131,7 @@ void redis_test_server::kill() {
 }
 
 void redis_test_server::pause() const {
-  ::kill(process_, SIGSTOP);
+  stop_process(process_);
 }
 
 void redis_test_server::resume() const {
