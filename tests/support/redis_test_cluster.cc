@@ -17,17 +17,6 @@ namespace {
 using backend::cluster_node;
 using backend::next_node;
 
-void wait_until(const std::string& what, const std::function<bool()>& reached) {
-  constexpr int patience_ms = 180'000;  // for hangs: a busy machine makes nodes miss messages
-  constexpr int pause_ms = 20;
-  for (int waited_ms = 0; waited_ms < patience_ms; waited_ms += pause_ms) {
-    if (reached()) return;
-    usleep(pause_ms * 1000);
-  }
-  std::fprintf(stderr, "the test's Redis Cluster: %s did not come about\n", what.c_str());
-  std::abort();
-}
-
 }  // namespace
 
 redis_test_cluster::redis_test_cluster(std::size_t masters, std::size_t replicas,
@@ -52,6 +41,21 @@ redis_test_cluster::redis_test_cluster(std::size_t masters, std::size_t replicas
              owner_of(backend::cluster_slots - 1, i) < size();
     });
   }
+}
+
+void redis_test_cluster::wait_until(const std::string& what, const std::function<bool()>& reached) const {
+  constexpr int patience_ms = 180'000;  // for hangs: a busy machine makes nodes miss messages
+  constexpr int pause_ms = 20;
+  for (int waited_ms = 0; waited_ms < patience_ms; waited_ms += pause_ms) {
+    if (reached()) return;
+    usleep(pause_ms * 1000);
+  }
+  std::fprintf(stderr, "the test's Redis Cluster: %s did not come about\n", what.c_str());
+  for (const auto& asked : nodes_) {
+    if (!asked->is_running()) continue;
+    std::fprintf(stderr, "according to %s:\n%s\n", asked->address().c_str(), asked->command("CLUSTER NODES").c_str());
+  }
+  std::abort();
 }
 
 std::size_t redis_test_cluster::add_node() {
@@ -124,6 +128,19 @@ std::size_t redis_test_cluster::owner_of(std::uint32_t slot, std::size_t asked) 
   return nodes_.size();
 }
 
+std::vector<std::uint32_t> redis_test_cluster::slots_of(std::size_t number, std::size_t asked) const {
+  const std::string reply = nodes_[asked]->command("CLUSTER NODES");
+  std::string_view left = reply;
+  std::vector<std::uint32_t> slots;
+  while (const auto seen = next_node(&left)) {
+    if (seen->address.port != nodes_[number]->port()) continue;
+    for (std::uint32_t slot = 0; slot < backend::cluster_slots; ++slot) {
+      if (seen->owns(slot)) slots.push_back(slot);
+    }
+  }
+  return slots;
+}
+
 std::vector<std::string> redis_test_cluster::keys_of(std::uint32_t slot, std::size_t number) const {
   const std::string reply = nodes_[number]->command("EVAL \"return table.concat(redis.call('KEYS','*'),' ')\" 0");
   std::istringstream words(reply);
@@ -167,6 +184,9 @@ void redis_test_cluster::move(std::uint32_t slot, std::size_t from, std::size_t 
 void redis_test_cluster::replicate(std::size_t number, std::size_t of) const {
   expect(number, "CLUSTER REPLICATE " + id_of(of));
   wait_for_replica(number, of);
+  // A node that takes over gets the hash slots that it knows its master to own, and it learns of them later than of the
+  // master.
+  wait_until("a replica that knows its master's hash slots", [&] { return slots_of(of, number) == slots_of(of, of); });
 }
 
 void redis_test_cluster::wait_for_replica(std::size_t number, std::size_t of) const {

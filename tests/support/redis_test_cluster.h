@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -49,10 +50,14 @@ class redis_test_cluster {
   void wait_for_replica(std::size_t number, std::size_t of) const;
 
  private:
+  // The hash slots of a node according to `asked`.
+  [[nodiscard]] std::vector<std::uint32_t> slots_of(std::size_t number, std::size_t asked) const;
   [[nodiscard]] std::string id_of(std::size_t number) const;
   void expect(std::size_t number, const std::string& line) const;
   void meet(std::size_t number) const;
   void wait_until_all_know_all() const;
+  // Ends the test with what each node knows if it takes minutes.
+  void wait_until(const std::string& what, const std::function<bool()>& reached) const;
 
   const std::vector<std::string> arguments_;
   std::vector<std::unique_ptr<redis_test_server>> nodes_;
