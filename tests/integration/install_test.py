@@ -174,6 +174,19 @@ class Installed(unittest.TestCase):
                 self.assertIn(word, text)
 
 
+class Scopes(unittest.TestCase):
+    def test_each_links_only_what_it_builds(self):
+        """A library that a scope leaves out is not a target there, and its name goes to the linker as that of a library of the
+        system."""
+        for scope, target in (("run", "run_door"), ("products", "products")):
+            with self.subTest(scope), tempfile.TemporaryDirectory() as folder:
+                run("cmake", "-S", support.SOURCE, "-B", folder, "-G", "Ninja", f"-DFARHEAP_SCOPE={scope}",
+                    "-DCMAKE_BUILD_TYPE=RelWithDebInfo")
+                build = pathlib.Path(folder, "build.ninja").read_text()
+                self.assertRegex(build, rf"(?m)^build {target}: phony ")
+                self.assertEqual(sorted(set(re.findall(r"-l(?:far|backend|simulation)\w*", build))), [])
+
+
 class Packages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
