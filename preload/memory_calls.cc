@@ -388,6 +388,8 @@ void* remap_out(pager::pager& far, void* address, std::size_t old_bytes, std::si
   if (locked) static_cast<void>(unlock(address, old_bytes));
   copy_out(far, bytes_at(target), bytes_at(address), old_bytes);
   if (protection != readable) kernel_mprotect(target, new_bytes, protection);
+  if (known.value().absent_in_child) static_cast<void>(kernel_madvise(target, new_bytes, MADV_DONTFORK));
+  if (known.value().empty_in_child) static_cast<void>(kernel_madvise(target, new_bytes, MADV_WIPEONFORK));
   if (locked) static_cast<void>(kernel_mlock2(target, new_bytes, 0));
   if ((flags & MREMAP_DONTUNMAP) == 0) return unmap(address, old_bytes) == 0 ? target : MAP_FAILED;
   static_cast<void>(advise(address, old_bytes, MADV_DONTNEED));
