@@ -51,6 +51,12 @@ class mappings {
     bool absent_in_child = false;  // MADV_DONTFORK
     bool empty_in_child = false;   // MADV_WIPEONFORK
     std::size_t bytes = 0;
+
+    // Whether neighbours of these kinds are one mapping to the kernel, to which guards are marks of pages.
+    [[nodiscard]] bool is_one_with(const mapping& other) const {
+      return protection == other.protection && locked == other.locked && absent_in_child == other.absent_in_child &&
+             empty_in_child == other.empty_in_child;
+    }
   };
   [[nodiscard]] virtual result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const = 0;
 

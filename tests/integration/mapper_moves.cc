@@ -130,6 +130,23 @@ void moved_out_in_child() {
   }
 }
 
+// The kernel moves one mapping at a time, at least when it grows on the way.
+void several_moved_out() {
+  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+  for (const bool by_advice : {false, true}) {
+    char* const block = map_aligned(2 * mib, both);
+    fill(block, 2 * mib, 36);
+    say("half is another mapping",
+        by_advice ? madvise(block + mib, mib, MADV_WIPEONFORK) : mprotect(block + mib, mib, PROT_NONE));
+    say("both", mremap(block, 2 * mib, 4 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+    say("holds", content(block, mib, 36));
+    say("one", mremap(block, mib, 4 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+    say("holds", content(outside, mib, 36));
+    munmap(block + mib, mib);
+    munmap(outside, 4 * mib);
+  }
+}
+
 // Memory that was read and never written, of which the kernel gives a child no pages.
 void zeros_in_child() {
   char* const block = map_aligned(2 * mib, PROT_READ);

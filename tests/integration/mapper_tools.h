@@ -134,6 +134,7 @@ void guards_moved();
 void guards_populated();
 void guards_in_child();
 void moved_out_in_child();
+void several_moved_out();
 void zeros_in_child();
 void replaced_at_the_limit();
 void replaced_in_many_parts();
