@@ -52,6 +52,13 @@ struct plan {
   llvm::SmallVector<llvm::Value*, most_gathers> bases;
 };
 
+// Where a loop is when it begins a chunk: iterations that have ended, those of the chunk, and all that are left.
+struct progress {
+  llvm::Value* done;
+  llvm::Value* count;
+  llvm::PHINode* rest;  // followed by the phis that carry those of the loop's header
+};
+
 class splitter : function_pass {
  public:
   using function_pass::function_pass;
@@ -80,11 +87,12 @@ class splitter : function_pass {
   bool merge(plan& chosen, const slice& fresh);
   void expand(plan& one);
   void split(plan& one);
-  void tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
-                llvm::BasicBlock* enter);
-  void tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
-  void tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
-  void look_ahead(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
+  llvm::BasicBlock* branch_short(const plan& one, llvm::Value* has_evicted, llvm::BasicBlock* chunk,
+                                 llvm::BasicBlock* check, llvm::BasicBlock* enter);
+  void tell_all(const plan& one, llvm::BasicBlock* tell, const progress& at_chunk, llvm::BasicBlock* enter);
+  void tell_streams(const plan& one, llvm::IRBuilder<>& at, const progress& chunk);
+  void tell_gathers(const plan& one, llvm::IRBuilder<>& at, const progress& chunk);
+  void look_ahead(const plan& one, llvm::IRBuilder<>& at, const progress& chunk);
 };
 
 std::uint64_t absolute(std::int64_t value) {
@@ -275,7 +283,7 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.least_iterations = std::max<std::uint64_t>(1, least_bytes / longest);
   if (!chosen.told.empty()) {
     chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
-    chosen.least_iterations = 0;
+    chosen.least_iterations = gather_iterations;
   }
   chosen.stream_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest / chosen.chunk_iterations);
   chosen.stream_iterations *= chosen.chunk_iterations;
@@ -319,80 +327,77 @@ void splitter::expand(plan& one) {
   }
 }
 
-void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
-  llvm::Value* const rest = at.CreateSub(one.iterations, done);
-  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(done, at.getInt64(0)), at.getInt64Ty());
+void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, const progress& chunk) {
+  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(chunk.done, at.getInt64(0)), at.getInt64Ty());
   for (std::size_t i = 0; i < one.streams.size(); ++i) {
     llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(one.streams[i].step_bytes));
     // Downwards, a range ends behind its first element.
     const std::int64_t behind = one.streams[i].step_bytes < 0 ? -one.streams[i].step_bytes : 0;
-    llvm::Value* const passed = at.CreateAdd(at.CreateMul(done, step), at.getInt64(static_cast<std::uint64_t>(behind)));
+    llvm::Value* const passed =
+        at.CreateAdd(at.CreateMul(chunk.done, step), at.getInt64(static_cast<std::uint64_t>(behind)));
     llvm::Value* const position = at.CreatePtrAdd(one.starts[i], passed);
     llvm::Value* const kind = at.CreateOr(at.CreateShl(is_first, 1), at.getInt64(one.streams[i].write ? 1 : 0));
-    llvm::CallInst* const call =
-        at.CreateCall(emit_.stream(),
-                      {position, at.CreateMul(count, step), at.CreateMul(rest, step), kind, emit_.site_of(function_)});
+    llvm::CallInst* const call = at.CreateCall(
+        emit_.stream(),
+        {position, at.CreateMul(chunk.count, step), at.CreateMul(chunk.rest, step), kind, emit_.site_of(function_)});
     call->setCallingConv(llvm::CallingConv::PreserveMost);
   }
 }
 
-void splitter::tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
+void splitter::tell_gathers(const plan& one, llvm::IRBuilder<>& at, const progress& chunk) {
   if (one.gathers.empty()) return;
-  llvm::Value* const rest = at.CreateSub(one.iterations, done);
-  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(done, at.getInt64(0)), at.getInt64Ty());
+  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(chunk.done, at.getInt64(0)), at.getInt64Ty());
   for (std::size_t i = 0; i < one.gathers.size(); ++i) {
     const gather& told = one.gathers[i];
     llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(told.step_bytes));
-    llvm::Value* const position = at.CreatePtrAdd(one.indices[i], at.CreateMul(done, step));
+    llvm::Value* const position = at.CreatePtrAdd(one.indices[i], at.CreateMul(chunk.done, step));
     const std::uint64_t bits = told.index->getType()->isPointerTy() ? 64 : told.index->getType()->getIntegerBitWidth();
     llvm::Value* const kind = at.CreateOr(
         at.CreateShl(is_first, 1), at.getInt64(pack_gather(told.write, i, bits / 8, told.is_signed, told.step_bytes,
                                                            static_cast<std::int32_t>(told.scale))));
-    llvm::CallInst* const call =
-        at.CreateCall(emit_.gather(), {position, one.bases[i], count, rest, kind, emit_.site_of(function_)});
+    llvm::CallInst* const call = at.CreateCall(
+        emit_.gather(), {position, one.bases[i], chunk.count, chunk.rest, kind, emit_.site_of(function_)});
     call->setCallingConv(llvm::CallingConv::PreserveMost);
   }
 }
 
-void splitter::look_ahead(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
-  if (one.slices.empty()) return;
-  llvm::Value* const rest = at.CreateSub(one.iterations, done);
-  const auto* const chunk = llvm::cast<llvm::Instruction>(done)->getParent();
+void splitter::look_ahead(const plan& one, llvm::IRBuilder<>& at, const progress& chunk) {
   // The phis of the chunk's block carry those of the header, in the same order, behind the number of iterations.
   const auto start_of = [&](llvm::PHINode* phi) -> llvm::Value* {
-    auto carried = std::next(chunk->phis().begin());
+    auto carried = std::next(chunk.rest->getParent()->phis().begin());
     for (llvm::PHINode& other : one.loop->getHeader()->phis()) {
       if (&other == phi) break;
       ++carried;
     }
-    return const_cast<llvm::PHINode*>(&*carried);
+    return &*carried;
   };
   for (std::size_t i = 0; i < one.slices.size(); ++i) {
-    emit_look(one.slices[i], {done, count, rest, i, emit_.site_of(function_), one.loop->getLoopLatch()}, start_of,
+    emit_look(one.slices[i],
+              {chunk.done, chunk.count, chunk.rest, i, emit_.site_of(function_), one.loop->getLoopLatch()}, start_of,
               emit_, at);
   }
 }
 
 // From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams.
-void splitter::tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
-                        llvm::BasicBlock* enter) {
+void splitter::tell_all(const plan& one, llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter) {
   llvm::IRBuilder<> at(tell);
   at.SetCurrentDebugLocation(one.loop->getHeader()->getTerminator()->getDebugLoc());
+  progress now = chunk;
+  now.done = at.CreateSub(one.iterations, chunk.rest, "farheap.done");
   if (one.told.empty() || one.streams.empty()) {
-    tell_streams(one, at, done, count);
+    tell_streams(one, at, now);
   } else {
     auto* const walks = llvm::BasicBlock::Create(function_.getContext(), "farheap.tell.streams", &function_, enter);
     auto* const follows = llvm::BasicBlock::Create(function_.getContext(), "farheap.tell.gathers", &function_, enter);
     llvm::Value* const stride = at.getInt64(one.stream_iterations);
-    at.CreateCondBr(at.CreateICmpEQ(at.CreateURem(done, stride), at.getInt64(0)), walks, follows);
+    at.CreateCondBr(at.CreateICmpEQ(at.CreateURem(now.done, stride), at.getInt64(0)), walks, follows);
     at.SetInsertPoint(walks);
-    llvm::Value* const rest = at.CreateSub(one.iterations, done);
-    tell_streams(one, at, done, at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, stride));
+    tell_streams(one, at, {now.done, at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, now.rest, stride), now.rest});
     at.CreateBr(follows);
     at.SetInsertPoint(follows);
   }
-  tell_gathers(one, at, done, count);
-  look_ahead(one, at, done, count);
+  tell_gathers(one, at, now);
+  look_ahead(one, at, now);
   at.CreateBr(enter);
 }
 
@@ -454,9 +459,30 @@ void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlo
   branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
 }
 
-//     preheader -> chunk (phis of the loop's state; tells) -> header ... latch -> chunk end -> chunk, or the exit
+// Whether to split is decided in the chunk's block, so that a loop with few iterations takes one comparison and two
+// branches more than it did. One that gathers reports that at once if a page has left. Returns the block from which
+// short loops enter.
+llvm::BasicBlock* splitter::branch_short(const plan& one, llvm::Value* has_evicted, llvm::BasicBlock* chunk,
+                                         llvm::BasicBlock* check, llvm::BasicBlock* enter) {
+  llvm::IRBuilder<> at(chunk);
+  at.SetCurrentDebugLocation(one.loop->getHeader()->getTerminator()->getDebugLoc());
+  llvm::Value* const is_short = at.CreateICmpULT(one.iterations, at.getInt64(one.least_iterations), "farheap.short");
+  if (one.told.empty()) {
+    at.CreateCondBr(is_short, enter, check);
+    return chunk;
+  }
+  auto* const quiet = llvm::BasicBlock::Create(function_.getContext(), "farheap.quiet", &function_, check);
+  at.CreateCondBr(is_short, quiet, check);
+  at.SetInsertPoint(quiet);
+  llvm::Value* const evicted = at.CreateLoad(at.getInt64Ty(), has_evicted, /*isVolatile=*/true);
+  at.CreateCondBr(at.CreateICmpEQ(evicted, at.getInt64(0)), enter, check);
+  return quiet;
+}
+
+//     preheader -> chunk (phis of the loop's state) -> check -> tell -> enter -> header ... latch -> chunk end
 //
-// The loop keeps its body. It counts the iterations of the chunk, and leaves after them.
+// and from there to the next chunk, or the exit. Short loops go from chunk to enter. The loop keeps its body. It counts
+// the iterations of the chunk, and leaves after them.
 void splitter::split(plan& one) {
   llvm::Loop& loop = *one.loop;
   llvm::BasicBlock* const preheader = loop.getLoopPreheader();
@@ -465,6 +491,7 @@ void splitter::split(plan& one) {
   llvm::BasicBlock* const exit = loop.getExitBlock();
   llvm::LLVMContext& context = function_.getContext();
   auto* const chunk = llvm::BasicBlock::Create(context, "farheap.chunk", &function_, header);
+  auto* const check = llvm::BasicBlock::Create(context, "farheap.check", &function_, header);
   auto* const tell = llvm::BasicBlock::Create(context, "farheap.tell", &function_, header);
   auto* const enter = llvm::BasicBlock::Create(context, "farheap.enter", &function_, header);
   auto* const end = llvm::BasicBlock::Create(context, "farheap.chunk.end", &function_, exit);
@@ -472,16 +499,12 @@ void splitter::split(plan& one) {
   llvm::IRBuilder<> before(preheader->getTerminator());
   llvm::Type* const word = before.getInt64Ty();
   llvm::Value* const has_evicted = emit_.load(before, field::has_evicted);
-  llvm::Value* const served = before.CreateICmpNE(has_evicted, emit_.shared());
-  llvm::Value* const is_long = before.CreateICmpUGE(one.iterations, before.getInt64(one.least_iterations));
-  llvm::Value* const is_split = before.CreateAnd(served, is_long, "farheap.split");
   for (llvm::Instruction* const access : one.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
-  llvm::Value* const idle = before.CreateSelect(is_split, before.getInt64(one.stream_iterations), one.iterations);
   preheader->getTerminator()->replaceSuccessorWith(header, chunk);
 
   llvm::IRBuilder<> begin(chunk);
   begin.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
-  llvm::PHINode* const done = begin.CreatePHI(word, 2, "farheap.done");
+  llvm::PHINode* const rest = begin.CreatePHI(word, 2, "farheap.rest");
   llvm::PHINode* counter = nullptr;
   state carried;
   for (llvm::PHINode& phi : header->phis()) {
@@ -490,28 +513,41 @@ void splitter::split(plan& one) {
     carried.push_back(outer);
     if (&phi == one.counter) counter = outer;
   }
-  llvm::Value* const rest = begin.CreateSub(one.iterations, done);
+  const llvm::BasicBlock* const direct = branch_short(one, has_evicted, chunk, check, enter);
+
+  llvm::IRBuilder<> at(check);
+  at.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
   // Volatile: it changes while the loop runs, and nothing here says so.
-  llvm::Value* const evicted = begin.CreateLoad(word, has_evicted, /*isVolatile=*/true);
-  llvm::Value* const is_told = begin.CreateAnd(begin.CreateICmpNE(evicted, begin.getInt64(0)), is_split);
-  llvm::Value* const limit = begin.CreateSelect(is_told, begin.getInt64(one.chunk_iterations), idle);
-  llvm::Value* const count = begin.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
-  begin.CreateCondBr(is_told, tell, enter);
-  tell_all(one, tell, done, count, enter);
-  llvm::IRBuilder<>(enter).CreateBr(header);
+  llvm::Value* const evicted = at.CreateLoad(word, has_evicted, /*isVolatile=*/true);
+  llvm::Value* const is_told = at.CreateICmpNE(evicted, at.getInt64(0));
+  llvm::Value* const served = at.CreateICmpNE(has_evicted, emit_.shared());
+  llvm::Value* const idle = at.CreateSelect(served, at.getInt64(one.stream_iterations), one.iterations);
+  llvm::Value* const limit = at.CreateSelect(is_told, at.getInt64(one.chunk_iterations), idle);
+  llvm::Value* const part = at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
+  llvm::Value* const left = at.CreateSub(rest, part);
+  at.CreateCondBr(is_told, tell, enter);
+  tell_all(one, tell, {nullptr, part, rest}, enter);
+
+  llvm::IRBuilder<> entry(enter);
+  llvm::PHINode* const count = entry.CreatePHI(word, 3, "farheap.count");
+  llvm::PHINode* const behind = entry.CreatePHI(word, 3, "farheap.left");
+  for (llvm::BasicBlock* const from : llvm::predecessors(enter)) {
+    count->addIncoming(from == direct ? rest : part, from);
+    behind->addIncoming(from == direct ? llvm::ConstantInt::get(word, 0) : left, from);
+  }
+  entry.CreateBr(header);
 
   llvm::IRBuilder<> chunk_end(end);
   carry_on(loop, carried, enter, chunk_end);
   carry_out(loop, chunk_end);
   chunk_end.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
-  llvm::Value* const so_far = chunk_end.CreateAdd(done, count);
-  done->addIncoming(before.getInt64(0), preheader);
-  done->addIncoming(so_far, end);
-  chunk_end.CreateCondBr(chunk_end.CreateICmpEQ(so_far, one.iterations), exit, chunk);
+  rest->addIncoming(one.iterations, preheader);
+  rest->addIncoming(behind, end);
+  chunk_end.CreateCondBr(chunk_end.CreateICmpEQ(behind, chunk_end.getInt64(0)), exit, chunk);
 
   if (counter == nullptr) return count_iterations(loop, count, enter, end);
-  llvm::IRBuilder<> chunk_begin(chunk->getTerminator());
-  end_chunk(one, counter, count, chunk_begin, end);
+  llvm::IRBuilder<> last(enter->getTerminator());
+  end_chunk(one, counter, count, last, end);
 }
 
 }  // namespace
