@@ -372,18 +372,39 @@ void copy_out(const pager::pager& far, std::byte* target, const std::byte* from,
   }
 }
 
+// Whether all of a range is one mapping, as the kernel wants of what it moves.
+bool is_one_mapping(const pager::pager& far, const std::byte* address, std::size_t bytes,
+                    const pager::pager::mapping& first) {
+  for (std::size_t done = 0; done < bytes;) {
+    const result<pager::pager::mapping> part = in_runtime([&] { return far.mapping_at(address + done, bytes - done); });
+    if (!part || !part.value().is_one_with(first)) return false;
+    done += part.value().bytes;
+  }
+  return true;
+}
+
+// What a child is to have of `target`, which was mapped just now; false if the kernel has no room to note it.
+bool keep_from_child(void* target, std::size_t bytes, const pager::pager::mapping& as) {
+  return (!as.absent_in_child || kernel_madvise(target, bytes, MADV_DONTFORK) == 0) &&
+         (!as.empty_in_child || kernel_madvise(target, bytes, MADV_WIPEONFORK) == 0);
+}
+
 // Moves a range out of the far heap: its bytes are copied, and local from then on. Requires: the new range is not
 // shorter.
 void* remap_out(pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
                 void* wanted) {
   const result<pager::pager::mapping> known = in_runtime([&] { return far.mapping_at(bytes_at(address), old_bytes); });
-  if (!known) return fail_to_map(EFAULT);
+  if (!known || !is_one_mapping(far, bytes_at(address), old_bytes, known.value())) return fail_to_map(EFAULT);
   const int protection = known.value().protection;
   const bool locked = known.value().locked;
   if (locked && !pager::may_lock_more(bytes_at(address), new_bytes - old_bytes)) return fail_to_map(EAGAIN);
   const int readable = protection | PROT_READ | PROT_WRITE;
   void* const target = kernel_mmap(wanted, new_bytes, readable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   if (target == MAP_FAILED) return MAP_FAILED;
+  if (!keep_from_child(target, new_bytes, known.value())) {
+    kernel_munmap(target, new_bytes);
+    return fail_to_map(ENOMEM);
+  }
   if ((protection & PROT_READ) == 0) static_cast<void>(protect(address, old_bytes, readable));
   if (locked) static_cast<void>(unlock(address, old_bytes));
   copy_out(far, bytes_at(target), bytes_at(address), old_bytes);

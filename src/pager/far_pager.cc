@@ -10,6 +10,7 @@
 
 #include "backend/lineage/lineage_backend.h"
 #include "base/check.h"
+#include "base/lock_guard.h"
 #include "base/log.h"
 #include "pager/inline_guard.h"
 #include "pager/limit_on_data.h"
@@ -186,15 +187,28 @@ void far_pager::prepare_exit() {
   far_->prepare_exit();
 }
 
+// Returns false, and has looked at nothing, while transfers are under way. The kernel lets a thread go on before the
+// thread that resolves its miss has noted that in the engine: until that has been done, pages are in states that only
+// the resolver knows how to leave. It holds its fetcher's lock meanwhile.
+bool far_pager::validate_engine() const {
+  const auto validate_settled = [this] {
+    if (engine_->transfers().under_way()) return false;
+    engine_->validate();
+    return true;
+  };
+  if (fault_fetcher_ == nullptr) return validate_settled();
+  const lock_guard guard(fault_fetcher_->lock);
+  return validate_settled();
+}
+
 // The background thread stands still meanwhile, and what is on its way arrives first.
 void far_pager::validate() const {
   const bool was_running = reclaimer_->is_running();
   reclaimer_->stop();
   backoff waiting;
-  while (engine_->transfers().under_way()) {
+  while (!validate_engine()) {
     if (!engine_->transfers().help(engine::caller::of_runtime)) waiting.pause();
   }
-  engine_->validate();
   const auto everything = parts_->addresses().find_all([](const mapping_traits&) { return true; });
   for (const address_map::part& part : everything) {
     for (page_id page = part.range.first; !part.traits.reserved && page < part.range.end(); ++page) {

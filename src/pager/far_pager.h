@@ -156,6 +156,7 @@ class far_pager final : public pager {
   [[nodiscard]] result<void> start();
   [[nodiscard]] result<void> adopt_static_memory();
   [[nodiscard]] result<void> start_fault_thread();
+  [[nodiscard]] bool validate_engine() const;
   void start_reclaimer(std::function<void()> settled);
 
   options chosen_;

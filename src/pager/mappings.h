@@ -45,10 +45,18 @@ class mappings {
   // The kind of memory at `address`, and how many bytes from there on are alike, of `bytes` at most; EFAULT where no
   // far memory is mapped.
   struct mapping {
-    int protection = 0;    // PROT_*
-    bool guarded = false;  // MADV_GUARD_INSTALL: inaccessible, whatever the protection
-    bool locked = false;   // mlock
+    int protection = 0;            // PROT_*
+    bool guarded = false;          // MADV_GUARD_INSTALL: inaccessible, whatever the protection
+    bool locked = false;           // mlock
+    bool absent_in_child = false;  // MADV_DONTFORK
+    bool empty_in_child = false;   // MADV_WIPEONFORK
     std::size_t bytes = 0;
+
+    // Whether neighbours of these kinds are one mapping to the kernel, to which guards are marks of pages.
+    [[nodiscard]] bool is_one_with(const mapping& other) const {
+      return protection == other.protection && locked == other.locked && absent_in_child == other.absent_in_child &&
+             empty_in_child == other.empty_in_child;
+    }
   };
   [[nodiscard]] virtual result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const = 0;
 

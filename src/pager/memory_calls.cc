@@ -192,8 +192,13 @@ result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std
   if (holder == nullptr || holder->traits.foreign || holder->range.first != range.first) {
     return error{"nothing of ours is mapped there", EFAULT};
   }
-  return mapping{holder->traits.protection, holder->traits.fenced, holder->traits.locked,
-                 holder->range.count << page_shift};
+  const mapping_traits& traits = holder->traits;
+  return mapping{.protection = traits.protection,
+                 .guarded = traits.fenced,
+                 .locked = traits.locked,
+                 .absent_in_child = traits.absent_in_child,
+                 .empty_in_child = traits.empty_in_child,
+                 .bytes = holder->range.count << page_shift};
 }
 
 // ---- munmap, mprotect ----

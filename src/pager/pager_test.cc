@@ -2,6 +2,7 @@
 #include "pager/pager.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <list>
@@ -80,6 +82,50 @@ class pager_test : public ::testing::TestWithParam<std::tuple<fault_mode, const 
   miss_counter observed_;
   std::unique_ptr<pager> pager_;
 };
+
+// The thread of this process with that name, or 0.
+pid_t thread_named(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string found;
+    if (std::getline(file, found) && found == name) return std::stoi(task.path().filename());
+  }
+  return 0;
+}
+
+// The kernel wakes the thread that missed before it returns to the one that resolves the miss. Where that one then does
+// not run, pages stay half resolved.
+TEST_P(pager_test, validation_waits_for_the_thread_that_resolves_misses) {
+  const pid_t resolver = thread_named("farheap-fault");
+  ASSERT_EQ(resolver != 0, std::get<0>(GetParam()) == fault_mode::thread);
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  if (resolver != 0) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    ASSERT_EQ(sched_setaffinity(resolver, sizeof one, &one), 0);
+    const sched_param no_priority{};
+    ASSERT_EQ(sched_setscheduler(resolver, SCHED_IDLE, &no_priority), 0);
+  }
+  std::byte* const block = map(4 * mib);
+  fill(block, page_bytes, 1);
+  pager_->evict(block, page_bytes);  // from here on the block is guarded
+  constexpr std::size_t pages = 6;   // few, because the thread waits for a second each time where others compute
+  for (std::size_t page = 1; page < pages; ++page) {
+    block[page * page_bytes] = std::byte{1};
+    pager_->validate();
+  }
+  pager_->evict(block, pages * page_bytes);
+  for (std::size_t page = 1; page < pages; ++page) {
+    EXPECT_EQ(block[page * page_bytes], std::byte{1});
+    pager_->validate();
+    block[page * page_bytes] = std::byte{2};
+    pager_->validate();
+  }
+  ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
+}
 
 // Nobody tells the pager: docs/decisions/0022 says when.
 TEST_P(pager_test, read_only_memory_that_was_dropped_unseen_can_be_evicted) {

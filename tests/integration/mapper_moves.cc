@@ -105,6 +105,48 @@ void guards_in_child() {
   say("parent", accesses(block));
 }
 
+// What a child is to have of memory is kept by a move out of the far heap.
+void moved_out_in_child() {
+  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+  for (const int advice : {MADV_WIPEONFORK, MADV_DONTFORK, MADV_KEEPONFORK}) {
+    char* const block = map_aligned(2 * mib, both);
+    fill(block, 2 * mib, 35);
+    say("advice", madvise(block, 2 * mib, advice));
+    say("out of the far heap", mremap(block, 2 * mib, 4 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+    say("holds", content(outside, 2 * mib, 35));
+    std::fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+      const bool there = msync(outside, 4 * mib, MS_ASYNC) == 0;
+      say("child has it", static_cast<long>(there));
+      if (there) say("child, wiped", content(outside, 2 * mib, 0));
+      if (there) say("child, kept", content(outside, 2 * mib, 35));
+      std::fflush(stdout);
+      _exit(0);
+    }
+    waitpid(child, nullptr, 0);
+    say("parent holds", content(outside, 2 * mib, 35));
+    munmap(outside, 4 * mib);
+  }
+}
+
+// The kernel moves one mapping at a time, at least when it grows on the way.
+void several_moved_out() {
+  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+  for (const bool by_advice : {false, true}) {
+    char* const block = map_aligned(2 * mib, both);
+    fill(block, 2 * mib, 36);
+    say("half is another mapping",
+        by_advice ? madvise(block + mib, mib, MADV_WIPEONFORK) : mprotect(block + mib, mib, PROT_NONE));
+    say("both", mremap(block, 2 * mib, 4 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+    say("holds", content(block, mib, 36));
+    say("one", mremap(block, mib, 4 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, outside));
+    say("holds", content(outside, mib, 36));
+    munmap(block + mib, mib);
+    munmap(outside, 4 * mib);
+  }
+}
+
 // Memory that was read and never written, of which the kernel gives a child no pages.
 void zeros_in_child() {
   char* const block = map_aligned(2 * mib, PROT_READ);

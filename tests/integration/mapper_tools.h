@@ -133,6 +133,8 @@ inline char* map_over(char* at, std::size_t bytes, int protection, int flags, in
 void guards_moved();
 void guards_populated();
 void guards_in_child();
+void moved_out_in_child();
+void several_moved_out();
 void zeros_in_child();
 void replaced_at_the_limit();
 void replaced_in_many_parts();

@@ -98,14 +98,16 @@ class Sharing(Tree):
         self.check_exit_line(outcome, len(stats["processes"]))
 
     def test_wrappers(self):
+        # Half of it would be an equal share. A Python that waits has used 10 MiB, on some machines more.
+        budget = 96 * MIB
         for wrapper in (["env"], ["sh", "-c", '"$@"; exit $?', "sh"],
                         ["/usr/bin/python3", "-c", "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"]):
             with self.subTest(wrapper[0]):
-                outcome = self.run_tree(48 * MIB, [*wrapper, *verify(3, 600, 96).split()])
+                outcome = self.run_tree(budget, [*wrapper, *verify(3, 600, 192).split()])
                 self.assertEqual(outcome.code, 0, outcome)
                 one, = self.named(outcome.stats, "verifier")
                 self.assertGreater(one["misses"], 0)
-                self.assertGreater(one["peak_local_bytes"], 32 * MIB, "a wrapper takes only what it uses")
+                self.assertGreater(one["peak_local_bytes"], budget * 2 // 3, "a wrapper takes only what it uses")
                 self.check_sums(outcome.stats)
                 # env becomes the program: one process, and one line as ever.
                 self.assertEqual(len(outcome.stats["processes"]), 1 if wrapper[0] == "env" else 2)
