@@ -74,7 +74,9 @@ class Code(Directory):
         cls.assembly = functions_of((cls.directory / "loops.s").read_text(), r"^(\w+):", r"^\.Lfunc_end")
 
     def streams(self, function):
-        return self.ir[function].count("call preserve_mostcc void @__farheap_stream")
+        """Three go with one call."""
+        calls = re.findall(r"call preserve_mostcc void @__farheap_stream\(ptr [^,]*, (.*)\)", self.ir[function])
+        return sum(len(re.findall(r"ptr (?!null)", call)) for call in calls)
 
     def guards(self, function):
         return self.ir[function].count("call preserve_mostcc void @__farheap_guard(")
@@ -92,6 +94,21 @@ class Code(Directory):
                 for block in re.split(r"\n(?=\d+:)", self.ir[name]):
                     if wide.search(block):
                         self.assertNotIn("__farheap", block)
+
+    def test_short_loops_read_nothing_of_the_runtime(self):
+        for name in ["sum", "triad", "backwards", "rows", "smooth", "sum_rows"]:
+            with self.subTest(name):
+                before, after = self.ir[name].split("load ptr, ptr getelementptr inbounds", 1)
+                self.assertIn("@__farheap_compiled", after.split("\n", 1)[0])
+                self.assertRegex(before, r" = icmp ult i(32|64) %\d+, \d{3,4}\n")
+
+    def test_short_rows_take_a_copy_that_is_as_clang_makes_it(self):
+        def wide(text):
+            return [text.count(" = load <") for text in re.split(r"\n(?=\d+:)", text)]
+        self.assertIn(max(wide(self.plain["sum_rows"])), wide(self.ir["sum_rows"]))
+        self.assertIn(1, wide(self.ir["sum_rows"]))
+        self.assertEqual([self.streams(name) for name in ["sum_rows", "pick_rows"]], [2, 2])  # and the rows' addresses
+        self.assertEqual(self.guards("pick_rows"), 0)
 
     def test_nothing_for_memory_that_cannot_be_far_or_is_short(self):
         for name in ["sum_static", "sum_few", "on_stack", "left_alone"]:
@@ -125,6 +142,13 @@ class Code(Directory):
         # One for both counters, in front of the loop, of a frozen address.
         self.assertEqual(len(re.findall(r"@__farheap_guard\(ptr %\d+, i64 1", counter)), 1, counter)
         self.assertGreaterEqual(self.guards("pick_until"), 1)
+
+    def test_addresses_that_advance_have_no_guard(self):
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        said = {line["function"] for line in lines if line["why"] == "mostly in order"}
+        self.assertEqual(said & {"unescape", "hop", "turn", "look_back"}, {"unescape"})
+        guarded = {line["function"] for line in lines if line["kind"] == "guard" and line["done"]}
+        self.assertLessEqual({"hop", "turn", "look_back"}, guarded)
 
     def test_independent_guards_are_checked_together(self):
         batches = {name: self.ir[name].count("call preserve_mostcc void @__farheap_guards(")
