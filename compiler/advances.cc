@@ -24,9 +24,7 @@ class search {
         innermost_(loops.getLoopFor(place_)),
         layout_(access.getModule()->getDataLayout()) {}
 
-  bool run(const llvm::Value& pointer) {
-    return follow(&pointer, 1) == origin::carried && is_small_;
-  }
+  bool run(const llvm::Value& pointer) { return follow(&pointer, 1) == origin::carried && is_small_; }
 
  private:
   // `scale`: bytes for each 1 of the value.
@@ -37,9 +35,7 @@ class search {
   origin follow_sum(const llvm::Instruction& sum, std::uint64_t scale);
   void step(const llvm::APInt& by, std::uint64_t scale);
   // Whether the value may be added: where the address is carried on, any distance may be.
-  bool may_add(const llvm::Value* value) const {
-    return is_inside_ || innermost_->isLoopInvariant(value);
-  }
+  bool may_add(const llvm::Value* value) const { return is_inside_ || innermost_->isLoopInvariant(value); }
 
   const llvm::BasicBlock* place_;
   const llvm::LoopInfo& loops_;

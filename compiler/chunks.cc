@@ -40,7 +40,7 @@ class chunker {
   llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
   llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk);
   progress begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter, llvm::PHINode* rest);
-  void sink(llvm::BasicBlock* tell);
+  void sink(llvm::ArrayRef<llvm::BasicBlock*> reports);
   void tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter);
   void tell_streams(llvm::IRBuilder<>& at, const progress& chunk);
   void tell_gathers(llvm::IRBuilder<>& at, const progress& chunk);
@@ -101,16 +101,29 @@ void chunker::look_ahead(llvm::IRBuilder<>& at, const progress& chunk) {
   }
 }
 
-// From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams; the runtime skips most.
+// From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams, so the runtime skips most.
 void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter) {
   llvm::IRBuilder<> at(tell);
   at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
+  llvm::SmallVector<llvm::BasicBlock*, 3> reports{tell};
+  if (plan_.told.empty() || plan_.streams.empty()) {
+    tell_streams(at, chunk);
+  } else {
+    llvm::BasicBlock* const walks = block("farheap.tell.streams", enter);
+    llvm::BasicBlock* const follows = block("farheap.tell.gathers", enter);
+    at.CreateCondBr(at.CreateICmpULT(plan_.iterations, at.getInt64(plan_.least_walked)), follows, walks);
+    at.SetInsertPoint(walks);
+    tell_streams(at, chunk);
+    at.CreateBr(follows);
+    at.SetInsertPoint(follows);
+    reports.append({walks, follows});
+  }
   progress now = chunk;
   if (!plan_.told.empty()) now.done = at.CreateSub(plan_.iterations, chunk.rest, "farheap.done");
-  tell_streams(at, now);
   tell_gathers(at, now);
   look_ahead(at, now);
   at.CreateBr(enter);
+  sink(reports);
 }
 
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
@@ -246,15 +259,16 @@ llvm::BasicBlock* chunker::branch_to_copy(llvm::BasicBlock* preheader, llvm::Bas
   return served;
 }
 
-// What only the reports need is computed there: loops that report nothing neither compute nor keep it.
-void chunker::sink(llvm::BasicBlock* tell) {
-  const auto is_reporting = [tell](const llvm::User* user) {
-    const auto* const one = llvm::dyn_cast<llvm::Instruction>(user);
-    return one != nullptr && one->getParent() == tell;
-  };
+// What only the reports need is computed there, or in the first of their blocks: loops that report nothing neither
+// compute nor keep it.
+void chunker::sink(llvm::ArrayRef<llvm::BasicBlock*> reports) {
   for (llvm::Instruction* const one : llvm::reverse(plan_.expanded)) {
     if (one->use_empty() || llvm::isa<llvm::PHINode>(one) || one->mayReadOrWriteMemory()) continue;
-    if (llvm::all_of(one->users(), is_reporting)) one->moveBefore(*tell, tell->getFirstInsertionPt());
+    llvm::SmallPtrSet<llvm::BasicBlock*, 4> users;
+    for (llvm::User* const user : one->users()) users.insert(llvm::cast<llvm::Instruction>(user)->getParent());
+    if (!llvm::all_of(users, [reports](llvm::BasicBlock* user) { return llvm::is_contained(reports, user); })) continue;
+    llvm::BasicBlock* const to = users.size() == 1 ? *users.begin() : reports.front();
+    one->moveBefore(*to, to->getFirstInsertionPt());
   }
 }
 
@@ -322,7 +336,6 @@ void chunker::run() {
 
   const progress all = begin_chunk(check, tell, enter, rest);
   tell_all(tell, all, enter);
-  sink(tell);
 
   llvm::IRBuilder<> entry(enter);
   llvm::Type* const word = entry.getInt64Ty();

@@ -81,7 +81,8 @@ llvm::Constant* emitter::site_of(const llvm::Function& user) {
 llvm::Constant* emitter::walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user) {
   llvm::Type* const half = llvm::Type::getInt32Ty(context_);
   llvm::Type* const word = llvm::Type::getInt64Ty(context_);
-  llvm::SmallVector<llvm::Constant*, 2 + 2 * walk_streams> fields{site_of(user), llvm::ConstantInt::get(word, iterations)};
+  llvm::SmallVector<llvm::Constant*, 2 + 2 * walk_streams> fields{site_of(user),
+                                                                  llvm::ConstantInt::get(word, iterations)};
   for (std::size_t i = 0; i < walk_streams; ++i) {
     const walked one = i < streams.size() ? streams[i] : walked{0, false};
     fields.push_back(llvm::ConstantInt::getSigned(half, one.step_bytes));

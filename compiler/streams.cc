@@ -252,7 +252,8 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   for (const stream& one : chosen.streams) longest = std::max(longest, absolute(one.step_bytes));
   for (const gather& one : chosen.gathers) longest = std::max(longest, absolute(one.step_bytes));
   chosen.chunk_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest);
-  chosen.least_iterations = std::max<std::uint64_t>(1, least_bytes / longest);
+  chosen.least_walked = std::max<std::uint64_t>(1, least_bytes / longest);
+  chosen.least_iterations = chosen.least_walked;
   if (!chosen.told.empty()) {
     chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
     chosen.least_iterations = gather_iterations;
