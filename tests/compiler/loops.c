@@ -197,7 +197,12 @@ size_t look_back(long* const* arrays, const unsigned* distances, long last) {
   size_t i = 0;
   for (long total = 0; total != last; ++i) {
     total += at[-(long)distances[i]];
-    at += (i & 1) != 0 ? 1 : distances[i];
+    if ((i & 1) != 0) {
+      ++at;
+      srand((unsigned)i);
+    } else {
+      at += distances[i];
+    }
   }
   return i;
 }
