@@ -38,7 +38,7 @@ std::vector<application> applications(bool quick) {
   const std::vector<std::string> server = {"--port", "0", "--memory", "8G", "--threads", "2"};
   const std::vector<std::string> site = {"--keys", number(2'000'000 / part), "--elements", number(24'576 / part)};
   return {
-      {"web", "web", with(site, {"--closed-loop", quick ? "10000" : "40000"})},
+      {"web", "web", with(site, {"--closed-loop", quick ? "40000" : "200000"})},
       // So few requests that all are answered in time with everything local.
       {"web, open loop", "web", with(site, {"--rate", "2000", "--seconds", quick ? "2" : "10"})},
       {"snappy", "snappy", {"--files", "16", "--file-bytes", number((8u << 20) / part)}},
