@@ -131,7 +131,8 @@ std::size_t returned_before(const residency& pages, page_id page, std::size_t mo
   std::size_t run = 0;
   for (; run < most && run < page; ++run) {
     const page_word before = pages.load(page - 1 - run);
-    if (before.where() != state::resident || !before.fetched() || before.epoch() != epoch) break;
+    const bool returns = before.where() == state::fetching || (before.where() == state::resident && before.fetched());
+    if (!returns || before.epoch() != epoch) break;
   }
   return run;
 }

@@ -172,6 +172,12 @@ TEST(neighbours, pages_returned_before_have_left_in_the_same_epoch) {
   EXPECT_EQ(returned_before(pages, 30, 2), 2u);
   put(pages, 40, state::remote, 4);
   EXPECT_EQ(returned_before(pages, 40, 32), 0u) << "an Untouched page lies before it";
+  put(pages, 29, state::fetching, 4);
+  EXPECT_EQ(returned_before(pages, 30, 32), 5u) << "a page on its way belongs to the walk";
+  put(pages, 29, state::remote, 5);
+  put(pages, 29, state::fetching, 5);
+  EXPECT_EQ(returned_before(pages, 30, 32), 0u) << "one that left in another epoch does not";
+  put(pages, 29, state::resident, 4);
   pages.update(29, [](page_word word) { return word.with_fetched(false); });
   EXPECT_EQ(returned_before(pages, 30, 32), 0u) << "it was made here, not fetched";
 }
