@@ -5,10 +5,10 @@
 namespace far::engine {
 namespace {
 
-// Whether a thread can have walked over `steps` pages without a miss.
+// Whether a thread can have walked over `steps` pages without a miss. Objects that come back one by one miss no page.
 bool walked_over(const residency& pages, page_id first, std::int64_t stride, std::int64_t steps) {
   for (std::int64_t step = 0; step < steps; ++step) {
-    if (pages.load(first + static_cast<page_id>(stride * step)).where() == state::remote) return false;
+    if (comes_as_page(pages.load(first + static_cast<page_id>(stride * step)))) return false;
   }
   return true;
 }

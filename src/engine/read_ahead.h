@@ -14,6 +14,12 @@
 
 namespace far::engine {
 
+// Whether a page that is Remote comes whole when it is needed. Of others the objects come one by one, and nobody asks
+// for the page.
+[[nodiscard]] inline bool comes_as_page(page_word word) {
+  return word.where() == state::remote && !word.object_path();
+}
+
 // The pages to fetch besides the missing one: `count` pages, `stride` pages apart, from `first` strides after the miss.
 struct window {
   std::int64_t stride = 1;

@@ -128,6 +128,21 @@ TEST(stream, a_scan_passes_over_pages_that_are_here) {
   EXPECT_EQ(feedback.used_pages, first.count);
 }
 
+TEST(stream, a_scan_passes_over_pages_whose_objects_come_one_by_one) {
+  residency pages(1000);
+  for (page_id page = 100; page < 200; ++page) put(pages, page, state::remote, 0);
+  read_ahead_state table;
+  prefetch_feedback feedback;
+  static_cast<void>(table.observe(pages, 100, largest, &feedback));
+  const window first = table.observe(pages, 101, largest, &feedback);
+  table.note_fetched(first, first.count);
+  ASSERT_GT(first.count, 0u);
+  const page_id next = 102 + first.count;
+  pages.update(next, [](page_word word) { return word.with_object_path(true); });
+  EXPECT_GT(table.observe(pages, next + 1, largest, &feedback).count, first.count);
+  EXPECT_EQ(feedback.used_pages, first.count);
+}
+
 TEST(stream, short_bursts_shrink_the_window) {
   // Two neighbours, then somewhere else: every prefetch is wrong, and soon nothing is prefetched.
   player bursts;
