@@ -11,6 +11,7 @@ enum class close_reason : std::uint8_t {
   none,            // it has not
   peer_gone,       // the client closed it, or it broke
   session_closed,  // the client closed its session
+  handed_over,     // the process of a device has it now
   fenced,          // a newer connection of the channel, or the end of the session
   refused,         // the handshake: wrong token, unknown session, no common version
   throttled,       // too many wrong tokens from its address
@@ -28,8 +29,8 @@ inline constexpr std::size_t close_reasons = static_cast<std::size_t>(close_reas
 // For the log and for metrics.
 [[nodiscard]] constexpr const char* name_of(close_reason reason) {
   constexpr std::array<const char*, close_reasons> names{
-      "none",      "peer_gone",    "session_closed", "fenced",      "refused", "throttled", "late_handshake",
-      "malformed", "foreign_slot", "slow_sender",    "slow_reader", "silent",  "insecure",  "stopped"};
+      "none",      "peer_gone",    "session_closed", "handed_over", "fenced", "refused",  "throttled", "late_handshake",
+      "malformed", "foreign_slot", "slow_sender",    "slow_reader", "silent", "insecure", "stopped"};
   return names[static_cast<std::size_t>(reason)];
 }
 

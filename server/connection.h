@@ -37,6 +37,9 @@ class connection {
   // The socket is to be closed now. If the client is still owed an answer, this becomes true after that has been sent.
   [[nodiscard]] bool is_done(std::uint64_t now_ns) const;
 
+  // protocol::hand_over(). Not with TLS: its keys stay in the server.
+  [[nodiscard]] bool hand_over(int socket) const { return !tls_ && protocol_.hand_over(socket); }
+
   [[nodiscard]] protocol& messages() { return protocol_; }
   [[nodiscard]] const protocol& messages() const { return protocol_; }
 

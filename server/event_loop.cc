@@ -261,8 +261,9 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   served& whose = all_[number];
   if (!whose.closing) {
     whose.closing = true;
+    const bool is_handed_over = !whose.receiving && !whose.sending && whose.talk->hand_over(whose.socket);
     // Transfers under way end now, each with an event.
-    shutdown(whose.socket, SHUT_RDWR);
+    if (!is_handed_over) shutdown(whose.socket, SHUT_RDWR);
   }
   if (whose.receiving || whose.sending) return;
   const protocol& messages = whose.talk->messages();

@@ -85,6 +85,12 @@ void protocol::end(close_reason reason) {
   if (reason_ == close_reason::none) reason_ = reason;
 }
 
+// Bytes that have been read already, or are still to be sent, would be missed by the process.
+bool protocol::hand_over(int socket) const {
+  return reason_ == close_reason::handed_over && !mine_.is_fenced() && in_.empty() && replies_.empty() &&
+         requests_.hand_over(socket);
+}
+
 std::span<std::byte> protocol::receive_space() {
   if (is_over()) return {};
   // Before the handshake a client gets one page, so that many strangers cost little.

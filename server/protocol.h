@@ -87,6 +87,9 @@ class protocol {
   // last.
   void leave(std::uint64_t now_ns);
 
+  // Gives a copy of its socket to the process of a device, which answers from now on. False: it cannot have it.
+  [[nodiscard]] bool hand_over(int socket) const;
+
   // Tells the client that the server will stop.
   void drain() { drain_wanted_ = true; }
 

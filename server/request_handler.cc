@@ -243,6 +243,13 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
 
 request_handler::outcome request_handler::on_device_call(const header& head, std::span<const std::byte> arguments,
                                                          std::uint64_t now_ns) {
+  if (const std::optional<wire::device_request> asked = wire::decode_device_request(arguments);
+      asked && devices_.may_hand_over(*session_, *asked)) {
+    handed_to_ = asked->device;
+    handed_cookie_ = head.cookie;
+    end(close_reason::handed_over);
+    return outcome::handled;
+  }
   const device_calls::progress got =
       devices_.go_on(*session_, arguments, now_ns, replies_.payload_space().first(wire::maximum_payload_bytes));
   if (got.retry_at_ns != 0) {

@@ -36,6 +36,11 @@ class request_handler {
   // Set by a request that ends the connection; flushes(): after its reply has been sent.
   [[nodiscard]] close_reason reason() const { return reason_; }
   [[nodiscard]] bool flushes() const { return flushes_; }
+  // Gives a copy of the connection's socket to the process that answers the last request. False: it cannot have it.
+  // Requires: reason() is handed_over.
+  [[nodiscard]] bool hand_over(int socket) const {
+    return devices_.hand_over(*session_, handed_to_, socket, handed_cookie_);
+  }
 
   [[nodiscard]] bool is_under_way() const { return allocating_ || parked_.is_waiting() || devices_.is_waiting(); }
   // Gives up what is under way: the connection leaves its session.
@@ -68,6 +73,8 @@ class request_handler {
   bool allocating_ = false;
   parked_request parked_;
   device_calls devices_;
+  std::uint64_t handed_to_ = 0;  // the device
+  std::uint64_t handed_cookie_ = 0;
   const std::uint64_t patience_ns_;
   wire::batch batch_;
   close_reason reason_ = close_reason::none;

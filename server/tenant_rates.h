@@ -50,6 +50,7 @@ class tenant_rates {
   static constexpr std::uint64_t pause_ns = 5'000'000;
 
   void set(const tenant_limits& limits, std::uint64_t now_ns);
+  [[nodiscard]] bool are_limited() const { return requests_.units_a_second() != 0 || bytes_.units_a_second() != 0; }
 
   // When a request may be handled; 0: now. Notes that it is delayed.
   [[nodiscard]] std::uint64_t wait_until_ns(std::uint64_t now_ns);

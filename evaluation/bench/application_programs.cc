@@ -12,7 +12,6 @@ namespace far::bench {
 
 namespace {
 
-constexpr std::uint64_t run_deadline_ns = 1'200'000'000'000;
 constexpr std::uint64_t start_deadline_ns = 60'000'000'000;
 
 result<nlohmann::json> figures_of(const result<child_outcome>& ended) {
@@ -39,7 +38,7 @@ std::vector<application> applications(bool quick) {
   const std::vector<std::string> server = {"--port", "0", "--memory", "8G", "--threads", "2"};
   const std::vector<std::string> site = {"--keys", number(2'000'000 / part), "--elements", number(24'576 / part)};
   return {
-      {"web", "web", with(site, {"--closed-loop", quick ? "10000" : "40000"})},
+      {"web", "web", with(site, {"--closed-loop", quick ? "40000" : "200000"})},
       // So few requests that all are answered in time with everything local.
       {"web, open loop", "web", with(site, {"--rate", "2000", "--seconds", quick ? "2" : "10"})},
       {"snappy", "snappy", {"--files", "16", "--file-bytes", number((8u << 20) / part)}},
@@ -61,14 +60,14 @@ std::vector<application> applications(bool quick) {
 
 result<application_outcome> run_application(const application& run, const std::string& build,
                                             const std::vector<std::string>& launcher,
-                                            const std::vector<std::string>& more) {
+                                            const std::vector<std::string>& more, std::uint64_t deadline_ns) {
   std::vector<std::string> command = launcher;
   command.push_back(product("apps/" + run.name + "-" + build));
   command.insert(command.end(), run.arguments.begin(), run.arguments.end());
   command.insert(command.end(), more.begin(), more.end());
-  if (!run.load.empty()) return run_server(command, run.load);
+  if (!run.load.empty()) return run_server(command, run.load, deadline_ns);
   command.emplace_back("--json");
-  const auto ended = run_child(command, run_deadline_ns);
+  const auto ended = run_child(command, deadline_ns);
   const auto said = figures_of(ended);
   if (!said) return said.error();
   application_outcome outcome;
@@ -86,14 +85,15 @@ result<application_outcome> run_application(const application& run, const std::s
   return outcome;
 }
 
-result<application_outcome> run_server(const std::vector<std::string>& command, const std::vector<std::string>& load) {
+result<application_outcome> run_server(const std::vector<std::string>& command, const std::vector<std::string>& load,
+                                       std::uint64_t deadline_ns) {
   auto server = background_server::start(command, "listening", start_deadline_ns);
   if (!server) return server.error();
   const std::string& ready = server.value()->ready_line();
   std::vector<std::string> client = {product("apps/cached-load"), "--json", "--port",
                                      ready.substr(ready.find_last_of(' ') + 1)};
   client.insert(client.end(), load.begin(), load.end());
-  const auto said = figures_of(run_child(client, run_deadline_ns));
+  const auto said = figures_of(run_child(client, deadline_ns));
   if (!said) return said.error();
   application_outcome outcome;
   outcome.seconds = said.value().at("seconds");

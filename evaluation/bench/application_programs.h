@@ -2,6 +2,7 @@
 // surroundings.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -31,14 +32,16 @@ struct application_outcome {
 };
 
 // Runs the program `build` of it ("far" or "std") by `launcher`, words that stand before its command, with `more`
-// arguments.
+// arguments. Fails when it, or the client of a server, does not end within `deadline_ns`.
 [[nodiscard]] result<application_outcome> run_application(const application& run, const std::string& build,
                                                           const std::vector<std::string>& launcher,
-                                                          const std::vector<std::string>& more);
+                                                          const std::vector<std::string>& more,
+                                                          std::uint64_t deadline_ns);
 
 // Starts the server `command`, which says on which port it listens, and runs the client evaluation/apps/cached/load.cc
-// on it, with the arguments `load`. The seconds are the client's, the other costs the server's.
+// on it, with the arguments `load`. The seconds are the client's, the other costs the server's. Fails when the client
+// does not end within `deadline_ns`.
 [[nodiscard]] result<application_outcome> run_server(const std::vector<std::string>& command,
-                                                     const std::vector<std::string>& load);
+                                                     const std::vector<std::string>& load, std::uint64_t deadline_ns);
 
 }  // namespace far::bench

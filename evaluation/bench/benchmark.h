@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -18,7 +19,14 @@ struct settings {
   std::string trace;                    // replacement: the file of a traced program
   std::string only;                     // run only configurations whose name contains this text
   std::string workload;                 // run, compiled, applications: only workloads whose name contains this text
+  std::vector<unsigned> shares;         // the same: local memory in percent of what they want; empty: the default
 };
+
+// The shares to measure, of a benchmark that measures `all` of them by default.
+[[nodiscard]] inline std::vector<unsigned> shares_of(const settings& chosen, std::vector<unsigned> all) {
+  if (!chosen.shares.empty()) return chosen.shares;
+  return chosen.quick ? std::vector<unsigned>{100, 25} : std::move(all);
+}
 
 // The result of a benchmark: its figures, and how to print them.
 struct outcome {

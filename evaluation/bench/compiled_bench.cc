@@ -304,8 +304,7 @@ table_layout layout() {
 result<outcome> run_compiled(const settings& chosen) {
   if (const result<void> ready = find_compilers(); !ready) return ready.error();
   const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 3);
-  const std::vector<unsigned> percents =
-      chosen.quick ? std::vector<unsigned>{100, 25} : std::vector<unsigned>{100, 75, 50, 25};
+  const std::vector<unsigned> percents = shares_of(chosen, {100, 75, 50, 25});
   const std::uint64_t bytes =
       chosen.working_set_bytes != 0 ? chosen.working_set_bytes : (chosen.quick ? 64 * mib : 128 * mib);
   if (bytes < 4 * mib) return error{"the working set is below 4 MiB", EINVAL};

@@ -105,7 +105,7 @@ result<nlohmann::json> read_json(const std::string& text) {
 
 // A server leaves no statistics that end with its work.
 result<compiled_outcome> run_server_program(const compiled_program& program, const std::vector<std::string>& command) {
-  const auto ran = run_server(command, program.load);
+  const auto ran = run_server(command, program.load, run_deadline_ns);
   if (!ran) return ran.error();
   compiled_outcome outcome;
   outcome.seconds = ran.value().seconds;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <vector>
 
 #include "base/units.h"
@@ -86,7 +87,10 @@ void record_aims(report& figures) {
       }
       const double adaptive = figures.median({workload, adaptive_name, 1}, "accesses_per_s");
       if (forced <= 0 || adaptive <= 0) continue;
-      figures.aim(fmt::format("{}: adaptive over the better forced path", workload), adaptive / forced, "x", 1, true);
+      // Both paths are right for a part of the first program.
+      const double least = std::string_view(phase) == whole && &one == &programs[0] ? 5 : 0.95;
+      figures.aim(fmt::format("{}: adaptive over the better forced path", workload), adaptive / forced, "x", least,
+                  true);
     }
   }
 }

@@ -158,6 +158,10 @@ int main(int argc, char** argv) {
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
   app.add_option("--workload", chosen.workload,
                  "run, compiled, applications, and each of them: only workloads whose name contains this text");
+  app.add_option("--shares", chosen.shares,
+                 "the same: how much of the memory that they want is local, in percent, such as 50,25")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 100u));
   CLI11_PARSE(app, argc, argv);
 
   if (!working_set.empty()) {

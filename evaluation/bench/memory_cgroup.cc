@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <sstream>
+
 #include "system_file.h"
 
 namespace far::bench {
@@ -55,11 +57,22 @@ result<std::unique_ptr<memory_cgroup>> memory_cgroup::create(std::uint64_t limit
   if (mkdir(path.c_str(), 0755) != 0) {
     return error{fmt::format("cannot make the memory cgroup {}: {}; run as root", path, strerror(errno)), errno};
   }
-  auto created = std::unique_ptr<memory_cgroup>(new memory_cgroup(path));
+  auto created = std::unique_ptr<memory_cgroup>(new memory_cgroup(path, where.version_2));
   const char* limit_file = where.version_2 ? "/memory.max" : "/memory.limit_in_bytes";
   const result<void> limited = write_system_file(path + limit_file, std::to_string(limit_bytes));
   if (!limited) return limited.error();
   return created;
+}
+
+bool memory_cgroup::has_killed() const {
+  const result<std::string> events = read_system_file(path_ + (version_2_ ? "/memory.events" : "/memory.oom_control"));
+  if (!events) return false;
+  std::istringstream lines(events.value());
+  std::string name;
+  for (std::uint64_t count = 0; lines >> name >> count;) {
+    if (name == "oom_kill") return count > 0;
+  }
+  return false;
 }
 
 memory_cgroup::~memory_cgroup() {

@@ -21,13 +21,17 @@ class memory_cgroup {
   memory_cgroup(const memory_cgroup&) = delete;
   memory_cgroup& operator=(const memory_cgroup&) = delete;
 
+  // Whether the kernel has killed a process of it for want of memory.
+  [[nodiscard]] bool has_killed() const;
+
   // A process that writes its id to this file joins.
   [[nodiscard]] std::string members_file() const { return path_ + "/cgroup.procs"; }
 
  private:
-  explicit memory_cgroup(std::string path) : path_(std::move(path)) {}
+  memory_cgroup(std::string path, bool version_2) : path_(std::move(path)), version_2_(version_2) {}
 
   std::string path_;
+  bool version_2_;
 };
 
 }  // namespace far::bench

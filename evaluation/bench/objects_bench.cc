@@ -123,7 +123,14 @@ double best(const report& figures, const std::string& workload, const std::strin
 }
 
 void record_aims(report& figures) {
-  for (const auto& [bytes, least] : {std::pair<std::size_t, double>{64, 10}, {4096, 2.5}}) {
+  row_key small{};
+  const double reads = best(figures, workload_name(64, "read"), farheap_prefix + std::string("5 us"), &small);
+  if (reads > 0) {
+    const std::string what = fmt::format("64 B, read: {} ({} fibers)", small.configuration, small.threads);
+    figures.aim(what, reads / 1e6, "M acc/s", 4, true);
+    figures.aim(what + ", CPU time", figures.median(small, "cpu_ns_per_access") / 1e3, "us", 0.5, false);
+  }
+  for (const auto& [bytes, least] : {std::pair<std::size_t, double>{64, 10}, {4096, 3}}) {
     for (const char* operation : {"read", "read-modify-write"}) {
       const std::string workload = workload_name(bytes, operation);
       row_key own{};

@@ -43,6 +43,7 @@ constexpr std::array ways = {
 constexpr unsigned walks_a_run = 3;
 
 constexpr std::uint64_t start_deadline_ns = 10'000'000'000;
+constexpr std::uint64_t run_deadline_ns = 600'000'000'000;
 
 struct far_tier {
   std::string workload;
@@ -96,7 +97,8 @@ void measure_table(const far_tier& tier, std::size_t rows, const settings& chose
     if (stop_requested() || std::string(one.name).find(chosen.only) == std::string::npos) continue;
     const std::size_t local_bytes = rows * bytes_a_row * one.percent / 100;
     auto ran = run_application(
-        table, "far", {}, {"--local", std::to_string(local_bytes), "--far", tier.uri, "--questions", one.questions});
+        table, "far", {}, {"--local", std::to_string(local_bytes), "--far", tier.uri, "--questions", one.questions},
+        run_deadline_ns);
     if (ran && !results.empty() && ran.value().results != results) ran = error{"its results are other ones", EILSEQ};
     const std::string workload = "nine analyses of a table, " + tier.workload;
     if (!ran) {

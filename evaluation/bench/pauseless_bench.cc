@@ -31,7 +31,7 @@ void record_aims(report& figures) {
   const row_key none{workload, configurations[0].name, 1};
   const row_key beside{workload, configurations[1].name, 1};
   if (!figures.has(beside)) return;
-  figures.aim("worst iteration over the median, with evacuation", figures.median(beside, "worst_over_median"), "x", 2,
+  figures.aim("worst iteration over the median, with evacuation", figures.median(beside, "worst_over_median"), "x", 1.5,
               false);
   if (!figures.has(none)) return;
   figures.note(

@@ -17,7 +17,10 @@ namespace {
 
 constexpr const char* raw_name = "raw pointers";
 constexpr const char* far_name = "far pointers";
-constexpr double aimed_ratio = 1.1;
+constexpr double aimed_ratio = 1.15;
+// A node of a list in the first cache takes some four cycles, so each instruction shows.
+constexpr const char* list_in_l1 = "list, 1 k";
+constexpr double aimed_ratio_of_list = 1.3;
 constexpr std::size_t counted_operations = 100'000;
 
 void count_all(report& figures) {
@@ -60,7 +63,7 @@ result<outcome> run_pointers(const settings& chosen) {
   for (const row_key& key : figures.keys()) {
     if (key.configuration == raw_name) continue;
     figures.aim(fmt::format("CPU time of {}, over raw pointers", key.workload), figures.median(key, "ratio"), "x",
-                aimed_ratio, false);
+                key.workload == list_in_l1 ? aimed_ratio_of_list : aimed_ratio, false);
   }
   figures.note(
       "an operation is a node of a walk over a list of 1000 (a scope for each walk), or a look-up in a tree or map (a "

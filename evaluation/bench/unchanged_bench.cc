@@ -240,8 +240,7 @@ std::vector<chart> draw(const std::vector<unsigned>& percents, const std::vector
 result<outcome> run_unchanged(const settings& chosen) {
   if (const result<void> ready = prepare_unchanged_programs(); !ready) return ready.error();
   const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 3);
-  const std::vector<unsigned> percents =
-      chosen.quick ? std::vector<unsigned>{100, 25} : std::vector<unsigned>{100, 75, 50, 25, 10};
+  const std::vector<unsigned> percents = shares_of(chosen, {100, 75, 50, 25, 10});
   std::vector<measured_program> programs;
   for (unchanged_program& run : unchanged_programs(chosen.quick)) {
     if (run.name.find(chosen.workload) != std::string::npos) programs.push_back({.run = std::move(run)});

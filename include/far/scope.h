@@ -26,6 +26,14 @@ namespace detail {
 
 // ---- checked builds ----
 
+// Notes that code of this kind is in the process, and stops it with a message if code of the other kind is, too: scopes
+// of both kinds have different layouts, and do not know of each other's objects. Returns `checked`.
+FAR_API bool note_kind_of_code(bool checked) noexcept;
+#if defined(FARHEAP_CHECKED)
+inline const bool is_checked_code = note_kind_of_code(true);
+#elif !defined(FARHEAP_LIBRARY)  // which serves both
+inline const bool is_unchecked_code = !note_kind_of_code(false);
+#endif
 // Returns how deep the scope lies: 1 is the outermost.
 [[nodiscard]] FAR_API std::size_t enter_checked(scope_record& record);
 // The scope of that depth dereferences `bytes` bytes of the object from `offset` on, or all of it (0).

@@ -3,7 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+
+#include "server/devices/direct.h"
 
 namespace far::server {
 
@@ -27,6 +30,18 @@ class device_body {
   // It has ended by itself. Its process, if it has one, is there until we are destroyed, so that nobody else gets its
   // number.
   [[nodiscard]] virtual bool has_ended() const = 0;
+
+  // Whether it can have a connection of its client.
+  [[nodiscard]] virtual bool can_be_direct() const { return false; }
+  // Gives it a copy of this socket, in place of one that it had. False: it has not got it. Requires: no call is under
+  // way.
+  [[nodiscard]] virtual bool hand_over(int socket, const handover& agreed) {
+    return static_cast<void>(socket), static_cast<void>(agreed), false;
+  }
+  // It closes the connection that it has. Requires: no call is under way.
+  virtual void end_direct() {}
+  // What it says about the calls that come over it; nothing: it never had one. Not to be trusted.
+  [[nodiscard]] virtual std::optional<direct_calls> direct() const { return std::nullopt; }
 };
 
 }  // namespace far::server

@@ -40,6 +40,8 @@ device_calls::progress device_calls::go_on(session& caller, std::span<const std:
     bytes = put(device_outcome::ok, host_->list(), into);
   } else if (asked->op == device_op::construct) {
     bytes = construct(caller, *asked, arguments, now_ns, into);
+  } else if (asked->op == device_op::direct) {
+    bytes = put(device_outcome::refused, "calls of this device come by the server", into);
   } else if (const std::shared_ptr<device_shelf> shelf = shelf_of(caller)) {
     bytes = shelf->step(*asked, arguments, now_ns, into);
   } else {
@@ -53,6 +55,17 @@ device_calls::progress device_calls::go_on(session& caller, std::span<const std:
   const std::uint64_t pause_ns =
       std::clamp((now_ns - waiting_since_ns_) / share_of_wait, shortest_pause_ns, longest_pause_ns);
   return {.retry_at_ns = now_ns + pause_ns};
+}
+
+bool device_calls::may_hand_over(const session& caller, const wire::device_request& asked) const {
+  if (asked.op != device_op::direct) return false;
+  const std::shared_ptr<device_shelf> shelf = shelf_of(caller);
+  return shelf && shelf->may_hand_over(asked.device);
+}
+
+bool device_calls::hand_over(const session& caller, std::uint64_t device, int socket, std::uint64_t cookie) const {
+  const std::shared_ptr<device_shelf> shelf = shelf_of(caller);
+  return shelf && shelf->hand_over(device, socket, cookie);
 }
 
 // The quota is charged before there is a process, so that no tenant can have more processes than its quota pays for.

@@ -30,6 +30,11 @@ class device_calls {
   [[nodiscard]] progress go_on(session& caller, std::span<const std::byte> arguments, std::uint64_t now_ns,
                                std::span<std::byte> into);
 
+  // Whether the connection may go to the process of a device that these arguments name for that.
+  [[nodiscard]] bool may_hand_over(const session& caller, const wire::device_request& asked) const;
+  // Gives it a copy of the socket. `cookie`: of the request, which the process answers.
+  [[nodiscard]] bool hand_over(const session& caller, std::uint64_t device, int socket, std::uint64_t cookie) const;
+
   [[nodiscard]] bool is_waiting() const { return waiting_since_ns_ != 0; }
   // The connection is gone. Its call ends by itself, and waits for the next connection that asks for it.
   void abandon() { waiting_since_ns_ = 0; }

@@ -1,7 +1,10 @@
 #include "server/devices/process.h"
 
+#include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +25,19 @@ constexpr std::size_t longest_reply = length_bytes + wire::device_reply_bytes + 
 
 bool would_block() {
   return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+// Nobody can change its size, and reading it never fails. -1: the system has no descriptors or memory left.
+int make_direct_calls() {
+  const int file = memfd_create("farheapd-device-calls", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0) return -1;
+  std::array<std::byte, direct_calls_bytes> bytes;
+  encode(direct_calls{}, bytes);
+  const bool is_made = pwrite(file, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()) &&
+                       fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
+  if (is_made) return file;
+  close(file);
+  return -1;
 }
 
 }  // namespace
@@ -90,6 +106,7 @@ result<std::unique_ptr<device_process>> device_process::start(const std::string&
 
 device_process::~device_process() {
   close(socket_);
+  if (direct_calls_ >= 0) close(direct_calls_);
   kill(process_, SIGKILL);
   dead_.add(process_);
 }
@@ -112,7 +129,7 @@ void device_process::begin(std::span<const std::byte> encoded, std::uint64_t now
 }
 
 device_process::state device_process::advance(std::uint64_t now_ns) {
-  if (!send_some() || !receive_some()) return state::crashed;
+  if (is_broken_ || !send_some() || !receive_some()) return state::crashed;
   if (is_complete()) return state::replied;
   return now_ns >= deadline_ns_ ? state::timed_out : state::waiting;
 }
@@ -139,6 +156,51 @@ bool device_process::receive_some() {
     in_.resize(length);
   }
   return true;
+}
+
+// A frame of a few bytes fits into the socket's buffer whole, because nothing else is in it between two calls.
+bool device_process::send_whole(std::span<const std::byte> frame, std::span<const int> descriptors) {
+  iovec chunk{const_cast<std::byte*>(frame.data()), frame.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(most_handed * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &chunk;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* const head = CMSG_FIRSTHDR(&message);
+    head->cmsg_level = SOL_SOCKET;
+    head->cmsg_type = SCM_RIGHTS;
+    head->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(head), descriptors.data(), descriptors.size_bytes());
+  }
+  const ssize_t sent = sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  is_broken_ = sent > 0 && static_cast<std::size_t>(sent) != frame.size();
+  return sent == static_cast<ssize_t>(frame.size());
+}
+
+bool device_process::hand_over(int socket, const handover& agreed) {
+  if (direct_calls_ < 0) direct_calls_ = make_direct_calls();
+  if (direct_calls_ < 0) return false;
+  std::array<std::byte, length_bytes + sizeof agreed> frame;
+  wire::store(hand_over_mark, frame.data());
+  std::memcpy(frame.data() + length_bytes, &agreed, sizeof agreed);
+  const std::array<int, most_handed> given{socket, direct_calls_};
+  return send_whole(frame, given);
+}
+
+void device_process::end_direct() {
+  std::array<std::byte, length_bytes> frame;
+  wire::store(end_direct_mark, frame.data());
+  static_cast<void>(send_whole(frame, {}));
+}
+
+std::optional<direct_calls> device_process::direct() const {
+  std::array<std::byte, direct_calls_bytes> bytes;
+  if (direct_calls_ < 0 || pread(direct_calls_, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    return std::nullopt;
+  }
+  return decode_direct_calls(bytes);
 }
 
 bool device_process::is_complete() const {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,10 @@ class device_process final : public device_body {
   [[nodiscard]] state advance(std::uint64_t now_ns) override;
   [[nodiscard]] std::span<const std::byte> reply() const override;
   [[nodiscard]] bool has_ended() const override;
+  [[nodiscard]] bool can_be_direct() const override { return !is_broken_; }
+  [[nodiscard]] bool hand_over(int socket, const handover& agreed) override;
+  void end_direct() override;
+  [[nodiscard]] std::optional<direct_calls> direct() const override;
 
   [[nodiscard]] std::uint64_t began_at_ns() const { return began_at_ns_; }
 
@@ -58,6 +63,7 @@ class device_process final : public device_body {
   [[nodiscard]] bool send_some();
   [[nodiscard]] bool receive_some();
   [[nodiscard]] bool is_complete() const;
+  [[nodiscard]] bool send_whole(std::span<const std::byte> frame, std::span<const int> descriptors);
 
   const pid_t process_;
   const int socket_;
@@ -68,6 +74,8 @@ class device_process final : public device_body {
   std::size_t received_ = 0;
   std::uint64_t began_at_ns_ = 0;
   std::uint64_t deadline_ns_ = 0;
+  int direct_calls_ = -1;   // the file about them; -1: it has never had a connection
+  bool is_broken_ = false;  // half a frame has been sent
 };
 
 }  // namespace far::server

@@ -40,8 +40,9 @@ device_shelf::~device_shelf() {
 void device_shelf::end() noexcept {
   const lock_guard guard(lock_);
   ended_ = true;
-  for (const auto& [number, one] : all_) {
+  for (auto& [number, one] : all_) {
     if (!one.body) continue;
+    count_direct(one);
     one.counters->devices.fetch_sub(1);
     host_->dismiss();
   }
@@ -96,6 +97,7 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
         if (is_ours) return put(reply, into);
         return std::nullopt;
       }
+      if (which.lost_by == asked.call) return put(encoded_reply(which.lost_how, ""), into);
       if (wire::changes_device(asked.op) && asked.call <= which.changed_by) {
         const bool is_same = asked.call == which.changed_by;
         if (is_same && which.reply.empty()) return put(encoded_reply(device_outcome::lost, ""), into);
@@ -159,10 +161,7 @@ bool device_shelf::advance(devices::iterator which, std::uint64_t now_ns, std::v
 void device_shelf::count(const device& which, device_op op, device_outcome outcome, std::uint64_t now_ns) {
   plugin_counters& into = *which.counters;
   if (op == device_op::construct && outcome == device_outcome::ok) into.constructed.fetch_add(1);
-  if (op != device_op::read && op != device_op::write && op != device_op::erase && op != device_op::compute &&
-      op != device_op::ask) {
-    return;
-  }
+  if (!wire::is_operation(op)) return;
   into.calls[static_cast<std::size_t>(outcome)].fetch_add(1);
   into.call_ns.fetch_add(now_ns - which.began_ns);
 }
@@ -170,6 +169,7 @@ void device_shelf::count(const device& which, device_op op, device_outcome outco
 // The room of the last reply goes back, too, so the reply is forgotten. Whoever could ask for it has asked for
 // something else since.
 void device_shelf::lose(device& which) {
+  count_direct(which);
   which.body.reset();
   which.counters->devices.fetch_sub(1);
   std::vector<std::byte>().swap(which.reply);
@@ -195,16 +195,70 @@ void device_shelf::settle() {
   if (const std::shared_ptr<session> owner = owner_.lock()) owner->give_back_room(owed, lost);
 }
 
+bool device_shelf::is_unlimited() const {
+  const std::shared_ptr<session> owner = owner_.lock();
+  return owner && !owner->rates().are_limited();
+}
+
+bool device_shelf::may_hand_over(std::uint64_t number) {
+  if (!is_unlimited()) return false;
+  const lock_guard guard(lock_);
+  const auto found = all_.find(number);
+  return found != all_.end() && found->second.body && found->second.call == 0 && found->second.body->can_be_direct();
+}
+
+bool device_shelf::hand_over(std::uint64_t number, int socket, std::uint64_t cookie) {
+  const lock_guard guard(lock_);
+  const auto found = all_.find(number);
+  if (found == all_.end() || !found->second.body || found->second.call != 0) return false;
+  device& which = found->second;
+  which.is_direct = true;
+  return which.body->hand_over(socket, {.cookie = cookie, .device = number, .longest_ns = which.longest_ns});
+}
+
+// What the process says about its calls is not to be trusted, but nobody else's device depends on it.
+void device_shelf::count_direct(device& which) noexcept {
+  const std::optional<direct_calls> seen = which.body->direct();
+  if (!seen) return;
+  const direct_calls before = std::exchange(which.direct, *seen);
+  for (std::size_t i = 0; i < direct_calls::outcomes; ++i) {
+    if (seen->ended[i] > before.ended[i]) which.counters->calls[i].fetch_add(seen->ended[i] - before.ended[i]);
+  }
+  if (seen->took_ns > before.took_ns) which.counters->call_ns.fetch_add(seen->took_ns - before.took_ns);
+}
+
+void device_shelf::follow_direct(device& which, bool has_ended, std::uint64_t now_ns) {
+  count_direct(which);
+  const bool is_late = now_ns >= which.direct.until_ns;
+  if (which.direct.call == 0 || !(has_ended || is_late)) return;
+  which.lost_by = which.direct.call;
+  which.lost_how = has_ended ? device_outcome::crashed : device_outcome::timed_out;
+  which.counters->calls[static_cast<std::size_t>(which.lost_how)].fetch_add(1);
+  log_limited("a device of plugin '" + which.plugin + "' " +
+                  (has_ended ? "has ended its process" : "took too long, and is ended") + " in a call",
+              now_ns);
+  // One that waits here for the other to end has lost the device, too.
+  which.call = 0;
+  lose(which);
+}
+
 void device_shelf::look_after(std::uint64_t now_ns) {
+  const bool may_be_direct = is_unlimited();
   {
     const lock_guard guard(lock_);
     for (auto next = all_.begin(); next != all_.end();) {
       const auto one = next++;
       device& which = one->second;
+      const bool has_ended = which.body && which.call == 0 && which.body->has_ended();
+      if (which.body) follow_direct(which, has_ended, now_ns);
+      if (!may_be_direct && which.body && which.call == 0 && which.is_direct) {
+        which.body->end_direct();
+        which.is_direct = false;
+      }
       if (which.call != 0) {
         // Until then the answer to a question waits for whoever has asked: taken here, it would be lost.
         if (now_ns >= which.until_ns) static_cast<void>(advance(one, now_ns, nullptr));
-      } else if (which.body && which.body->has_ended()) {
+      } else if (which.body && has_ended) {
         log_limited("a device of plugin '" + which.plugin + "' has ended its process between two calls", now_ns);
         which.counters->ended.fetch_add(1);
         lose(which);

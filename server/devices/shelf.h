@@ -47,6 +47,12 @@ class device_shelf final : public session_burden {
   [[nodiscard]] std::optional<std::size_t> step(const wire::device_request& asked, std::span<const std::byte> encoded,
                                                 std::uint64_t now_ns, std::span<std::byte> into);
 
+  // Whether a connection of the session may go to the device's process. Not to one whose tenant's rates are limited:
+  // nobody would count there.
+  [[nodiscard]] bool may_hand_over(std::uint64_t number);
+  // Gives it a copy of the socket. False: it stays here.
+  [[nodiscard]] bool hand_over(std::uint64_t number, int socket, std::uint64_t cookie);
+
   // Ends calls whose time is up, and lets go of devices whose processes have ended.
   void look_after(std::uint64_t now_ns);
 
@@ -65,12 +71,21 @@ class device_shelf final : public session_burden {
     // The last one that was to change it.
     std::uint64_t changed_by = 0;
     std::vector<std::byte> reply{};  // empty: a later call has lost the device
+    bool is_direct = false;          // its process has been given a connection
+    direct_calls direct{};           // as seen last
+    // The call over a connection of the process's own that has lost the device; 0: none.
+    std::uint64_t lost_by = 0;
+    wire::device_outcome lost_how = wire::device_outcome::lost;
   };
   using devices = std::map<std::uint64_t, device>;
 
   // Goes on with the call under way; false: it has not ended. `reply`, if not nullptr: gets the encoded reply.
   [[nodiscard]] bool advance(devices::iterator which, std::uint64_t now_ns, std::vector<std::byte>* reply)
       FAR_REQUIRES(lock_);
+  // Ends the device if a call that has come to its process directly takes too long, or has ended the process.
+  void follow_direct(device& which, bool has_ended, std::uint64_t now_ns) FAR_REQUIRES(lock_);
+  static void count_direct(device& which) noexcept;
+  [[nodiscard]] bool is_unlimited() const;
   void count(const device& which, wire::device_op op, wire::device_outcome outcome, std::uint64_t now_ns)
       FAR_REQUIRES(lock_);
   void lose(device& which) FAR_REQUIRES(lock_);

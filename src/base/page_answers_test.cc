@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/page_reduction.h"
+#include "tests/support/page_questions.h"
 
 namespace far {
 namespace {
@@ -22,42 +23,13 @@ using detail::number_type;
 using detail::number_type_of;
 using detail::number_with_key;
 
-constexpr std::byte untouched{0xa5};
+using testing_support::untouched;
 
 template <typename T>
-class page_answers : public testing::Test {
+class page_answers : public testing_support::page_questions<T> {
  protected:
-  static constexpr std::size_t on_a_page = page_bytes / sizeof(T);
-
   static reduction ask(reduction_kind kind, T lowest, T highest, unsigned shift = 0) {
     return {number_type_of<T>(), bits_of(lowest), bits_of(highest), kind, static_cast<std::uint8_t>(shift)};
-  }
-  // Of different sizes, some equal, and with what is no number.
-  static std::vector<T> some(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::vector<T> numbers(count);
-    for (T& number : numbers) {
-      number = static_cast<T>(random() % 120);
-      if constexpr (std::is_floating_point_v<T>) {
-        if (random() % 9 == 0) number = std::numeric_limits<T>::quiet_NaN();
-        if (random() % 9 == 0) number = -number / 7;
-      } else if (random() % 5 == 0) {
-        number = static_cast<T>(random());
-      }
-    }
-    return numbers;
-  }
-  // Writes found_bytes() and no more.
-  static std::vector<std::byte> found(const reduction& how, const std::vector<T>& numbers) {
-    EXPECT_TRUE(is_valid(how));
-    const std::size_t bytes = found_bytes(how);
-    EXPECT_EQ(bytes % 8, 0u);
-    EXPECT_LE(answer_bytes(how), most_answer_bytes);
-    std::vector<std::byte> to(bytes + 64, untouched);
-    find(how, std::as_bytes(std::span(numbers)), to.data());
-    EXPECT_EQ(std::count(to.begin() + static_cast<std::ptrdiff_t>(bytes), to.end(), untouched), 64);
-    to.resize(bytes);
-    return to;
   }
   static std::vector<T> listed(const std::vector<std::byte>& answer, std::uint64_t* count) {
     std::memcpy(count, answer.data(), sizeof *count);
@@ -69,9 +41,7 @@ class page_answers : public testing::Test {
   }
 };
 
-using all_types = testing::Types<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t,
-                                 std::uint32_t, std::uint64_t, float, double>;
-TYPED_TEST_SUITE(page_answers, all_types);
+TYPED_TEST_SUITE(page_answers, testing_support::all_number_types);
 
 TYPED_TEST(page_answers, keys_have_the_order_of_the_numbers) {
   using T = TypeParam;
@@ -91,7 +61,7 @@ TYPED_TEST(page_answers, keys_have_the_order_of_the_numbers) {
 TYPED_TEST(page_answers, mark_the_numbers_of_the_interval) {
   using T = TypeParam;
   for (const std::size_t size : {std::size_t{1}, std::size_t{9}, this->on_a_page - 3, this->on_a_page}) {
-    const std::vector<T> numbers = this->some(size, size);
+    const std::vector<T> numbers = this->some_numbers(size, size);
     const auto marks = this->found(this->ask(reduction_kind::marks, T{10}, T{90}), numbers);
     ASSERT_EQ(marks.size(), this->on_a_page / 8);
     for (std::size_t i = 0; i < this->on_a_page; ++i) {
@@ -103,7 +73,7 @@ TYPED_TEST(page_answers, mark_the_numbers_of_the_interval) {
 
 TYPED_TEST(page_answers, count_the_numbers_of_buckets) {
   using T = TypeParam;
-  const std::vector<T> numbers = this->some(this->on_a_page - 1, 3);
+  const std::vector<T> numbers = this->some_numbers(this->on_a_page - 1, 3);
   const std::uint64_t first = key_of(T{5});
   const std::uint64_t last = key_of(T{117});
   for (unsigned shift = 0; shift < 64; ++shift) {
@@ -142,7 +112,7 @@ TYPED_TEST(page_answers, list_what_there_is_room_for) {
   using T = TypeParam;
   constexpr std::size_t most = detail::listed_bytes / sizeof(T);
   for (const std::size_t size : {std::size_t{0}, std::size_t{5}, most, most + 1, this->on_a_page}) {
-    const std::vector<T> numbers = this->some(size, size + 1);
+    const std::vector<T> numbers = this->some_numbers(size, size + 1);
     std::vector<T> expected;
     std::set<T> different;
     for (const T one : numbers) {

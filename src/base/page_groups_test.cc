@@ -11,6 +11,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "tests/support/page_questions.h"
+
 namespace far {
 namespace {
 
@@ -18,27 +20,11 @@ using detail::bits_of;
 using detail::most_groups_of;
 using detail::number_type_of;
 
-constexpr std::byte untouched{0xa5};
+using testing_support::untouched;
 
 template <typename T>
-class page_groups : public testing::Test {
+class page_groups : public testing_support::page_questions<T> {
  protected:
-  static constexpr std::size_t on_a_page = page_bytes / sizeof(T);
-
-  static std::vector<T> some_numbers(std::size_t count, std::uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::vector<T> numbers(count);
-    for (T& number : numbers) {
-      number = static_cast<T>(random() % 120);
-      if constexpr (std::is_floating_point_v<T>) {
-        if (random() % 9 == 0) number = std::numeric_limits<T>::quiet_NaN();
-        if (random() % 9 == 0) number = -number / 7;
-      } else if (random() % 5 == 0) {
-        number = random() % 2 == 0 ? std::numeric_limits<T>::max() : std::numeric_limits<T>::min();
-      }
-    }
-    return numbers;
-  }
   // All groups, numbers of none among them.
   static std::vector<std::uint8_t> some_groups(std::size_t count, std::size_t groups, std::uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -52,19 +38,6 @@ class page_groups : public testing::Test {
   static reduction ask(reduction_kind kind, std::size_t groups, T lowest, T highest) {
     return {number_type_of<T>(), bits_of(lowest), bits_of(highest), kind, 0, static_cast<std::uint8_t>(groups)};
   }
-  // Writes found_bytes() and no more.
-  static std::vector<std::byte> found(const reduction& how, const std::vector<T>& numbers,
-                                      const std::vector<std::uint8_t>& groups) {
-    EXPECT_TRUE(is_valid(how));
-    const std::size_t bytes = found_bytes(how);
-    EXPECT_EQ(bytes % 8, 0u);
-    EXPECT_LE(answer_bytes(how), most_answer_bytes);
-    std::vector<std::byte> to(bytes + 64, untouched);
-    find(how, std::as_bytes(std::span(numbers)), to.data(), groups.data());
-    EXPECT_EQ(std::count(to.begin() + static_cast<std::ptrdiff_t>(bytes), to.end(), untouched), 64);
-    to.resize(bytes);
-    return to;
-  }
   template <typename Number>
   static Number field(const std::vector<std::byte>& answer, std::size_t at) {
     Number number;
@@ -73,9 +46,7 @@ class page_groups : public testing::Test {
   }
 };
 
-using all_types = testing::Types<std::int8_t, std::int16_t, std::int32_t, std::int64_t, std::uint8_t, std::uint16_t,
-                                 std::uint32_t, std::uint64_t, float, double>;
-TYPED_TEST_SUITE(page_groups, all_types);
+TYPED_TEST_SUITE(page_groups, testing_support::all_number_types);
 
 TYPED_TEST(page_groups, have_sums_counts_and_bounds) {
   using T = TypeParam;
@@ -102,7 +73,7 @@ TYPED_TEST(page_groups, have_sums_counts_and_bounds) {
       const reduction how = this->ask(kind, groups, lowest, highest);
       ASSERT_EQ(is_valid(how), groups <= most_groups_of<T>(kind));
       if (!is_valid(how)) continue;
-      const auto got = this->found(how, numbers, group_of);
+      const auto got = this->found(how, numbers, group_of.data());
       const std::size_t counts_at = got.size() - detail::group_counts_bytes(groups);
       for (std::size_t group = 0; group < groups; ++group) {
         ASSERT_EQ((this->template field<std::uint16_t>(got, counts_at + 2 * group)), counts[group]);

@@ -155,7 +155,8 @@ device_group::told device_group::tell(device_link& link, const wire::device_requ
   return {fate,
           said->outcome,
           {said->bytes.begin(), said->bytes.end()},
-          failure_of(said->outcome, link.peer(), said->outcome == device_outcome::ok ? "" : text)};
+          said->outcome == device_outcome::ok ? device_error(reason::refused, "")
+                                              : failure_of(said->outcome, link.peer(), text)};
 }
 
 std::vector<std::byte> device_group::call(wire::device_request asked) {

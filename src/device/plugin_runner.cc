@@ -121,7 +121,8 @@ device_reply plugin_runner::dispatch(const device_request& asked) {
     case device_op::save: return save(asked);
     case device_op::load: return load(asked);
     case device_op::list:
-    case device_op::construct: break;
+    case device_op::construct:
+    case device_op::direct: break;
   }
   return refuse("no such operation");
 }

@@ -19,18 +19,36 @@ namespace {
 
 constexpr std::uint64_t ms = device_times::ms;
 
+// Devices that live for a few calls do without a second connection. Where there cannot be one, asking is rare.
+constexpr unsigned calls_before_first_direct = 8;
+constexpr unsigned calls_before_next_direct = 1000;
+constexpr std::uint64_t direct_patience_ns = 1'000 * ms;
+
+// A reply of a few bytes comes with its header.
+constexpr std::size_t most_ahead = 4096;
+
+std::vector<std::byte> encoded_call(const wire::device_request& asked) {
+  std::vector<std::byte> payload(wire::call_header_bytes + wire::device_request_bytes + asked.bytes.size());
+  static_cast<void>(wire::encode_call(wire::device_call_name, std::span(payload).first<wire::call_header_bytes>()));
+  wire::encode(asked, std::span(payload).subspan<wire::call_header_bytes, wire::device_request_bytes>());
+  std::ranges::copy(asked.bytes, payload.begin() + wire::call_header_bytes + wire::device_request_bytes);
+  return payload;
+}
+
 }  // namespace
 
 result<std::unique_ptr<device_link>> server_link::create(const backend::tcp_endpoint& server,
                                                          const backend::tcp_trust& trust) {
   result<std::vector<backend::socket_address>> addresses = backend::resolve(server);
   if (!addresses) return addresses.error();
-  result<std::unique_ptr<backend::byte_stream>> stream =
-      backend::socket_stream::create(std::make_shared<backend::server_addresses>(addresses.value()));
+  const auto known = std::make_shared<backend::server_addresses>(addresses.value());
+  result<std::unique_ptr<backend::byte_stream>> stream = backend::socket_stream::create(known);
   if (!stream) return stream.error();
   std::unique_ptr<backend::byte_stream> used = std::move(stream).value();
   if (trust.tls) used = std::make_unique<backend::secure_stream>(std::move(used), *trust.tls, server.host);
-  return assemble("tcp://" + server.text(), std::move(used), trust, {});
+  std::unique_ptr<server_link> link(new server_link("tcp://" + server.text(), std::move(used), trust, {}));
+  if (!trust.tls) link->open_more_ = [known] { return backend::socket_stream::create(known); };
+  return std::unique_ptr<device_link>(std::move(link));
 }
 
 std::unique_ptr<device_link> server_link::assemble(std::string peer, std::unique_ptr<backend::byte_stream> stream,
@@ -44,6 +62,7 @@ server_link::server_link(std::string peer, std::unique_ptr<backend::byte_stream>
       stream_(std::move(stream)),
       trust_(std::move(trust)),
       times_(times),
+      calls_before_direct_(calls_before_first_direct),
       handshake_(trust_.shown) {
   std::array<std::byte, sizeof channel_> drawn;
   trust_.shown.random(drawn);
@@ -53,24 +72,29 @@ server_link::server_link(std::string peer, std::unique_ptr<backend::byte_stream>
 
 server_link::~server_link() {
   wire::header said;
-  if (is_connected_) static_cast<void>(exchange(wire::opcode::close, {}, now() + times_.ping_patience_ns, &said));
+  direct_.reset();
+  if (is_connected_ && !is_direct_)
+    static_cast<void>(exchange(wire::opcode::close, {}, now() + times_.ping_patience_ns, &said));
   disconnect();
 }
 
 link_answer server_link::ask(const wire::device_request& asked, const patience& how) {
   using kind = link_answer::kind;
   const std::uint64_t began_ns = now();
-  std::vector<std::byte> payload(wire::call_header_bytes + wire::device_request_bytes + asked.bytes.size());
-  static_cast<void>(wire::encode_call(wire::device_call_name, std::span(payload).first<wire::call_header_bytes>()));
-  wire::encode(asked, std::span(payload).subspan<wire::call_header_bytes, wire::device_request_bytes>());
-  std::ranges::copy(asked.bytes, payload.begin() + wire::call_header_bytes + wire::device_request_bytes);
+  const std::vector<std::byte> payload = encoded_call(asked);
+  std::uint64_t answer_ns = how.answer_ns;
+  if (wire::is_operation(asked.op)) {
+    if (std::optional<link_answer> got = ask_directly(asked, payload, how)) return *std::move(got);
+    // What the process has not answered in all that time, the server knows, or nobody does.
+    if (now() - began_ns >= how.answer_ns) answer_ns = std::min(how.reach_ns, how.answer_ns);
+  }
   std::uint64_t pause_ns = times_.first_pause_ns;
   std::uint64_t reached_at_ns = began_ns;
   for (;;) {
     wire::header said;
     outcome got = connect(now() + how.reach_ns);
     if (got == outcome::done) {
-      got = exchange(wire::opcode::call, payload, now() + how.answer_ns, &said);
+      got = exchange(wire::opcode::call, payload, now() + answer_ns, &said);
       reached_at_ns = now();
     }
     if (got == outcome::forgotten) return link_answer::failed(kind::forgotten, why_);
@@ -88,6 +112,44 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
     sleep(pause_ns);
     pause_ns = std::min(2 * pause_ns, times_.longest_pause_ns);
   }
+}
+
+std::optional<link_answer> server_link::ask_directly(const wire::device_request& asked,
+                                                     std::span<const std::byte> payload, const patience& how) {
+  if (!direct_ && open_more_ && is_connected_ && ++calls_ > calls_before_direct_) {
+    calls_ = 0;
+    direct_ = open_direct(asked, how);
+    calls_before_direct_ = direct_ ? calls_before_first_direct : calls_before_next_direct;
+  }
+  if (!direct_) return std::nullopt;
+  wire::header said;
+  if (direct_->exchange(wire::opcode::call, payload, now() + how.answer_ns, &said) == outcome::done &&
+      said.result == wire::status::ok) {
+    return link_answer{link_answer::kind::answered, direct_->payload_, ""};
+  }
+  // The call's number tells the device whether it has done it already.
+  direct_.reset();
+  return std::nullopt;
+}
+
+std::unique_ptr<server_link> server_link::open_direct(const wire::device_request& asked, const patience& how) const {
+  result<std::unique_ptr<backend::byte_stream>> stream = open_more_();
+  if (!stream) return nullptr;
+  std::unique_ptr<server_link> opened(new server_link(peer_, std::move(stream).value(), trust_, times_));
+  opened->session_ = session_;
+  opened->session_version_ = session_version_;
+  opened->session_address_ = session_address_;
+  opened->is_direct_ = true;
+  opened->channel_ = channel_ ^ 1;  // a newer connection of the same channel would end this one
+  const std::uint64_t until_ns = now() + std::min(how.reach_ns, direct_patience_ns);
+  if (opened->connect(until_ns) != outcome::done) return nullptr;
+  const std::vector<std::byte> wanted =
+      encoded_call({.op = wire::device_op::direct, .device = asked.device, .call = asked.call});
+  wire::header said;
+  if (opened->exchange(wire::opcode::call, wanted, until_ns, &said) != outcome::done) return nullptr;
+  const std::optional<wire::device_reply> reply = wire::decode_device_reply(opened->payload_);
+  if (said.result != wire::status::ok || !reply || reply->outcome != wire::device_outcome::ok) return nullptr;
+  return opened;
 }
 
 // A connection that has broken is opened anew, too: otherwise the server would forget a client that only waits.
@@ -109,6 +171,8 @@ server_link::outcome server_link::broken(const std::string& why) {
 
 void server_link::disconnect() {
   is_connected_ = false;
+  ahead_.clear();
+  ahead_taken_ = 0;
   stream_->close();
 }
 
@@ -171,6 +235,8 @@ server_link::outcome server_link::exchange(wire::opcode op, std::span<const std:
   wire::encode(head, std::span(message_).first<wire::header_bytes>());
   message_.insert(message_.end(), payload.begin(), payload.end());
   if (!send_all(message_, until_ns)) return outcome::broken;
+  // Looking before that would find nothing, and cost a system call.
+  if (is_socket()) pause(until_ns);
   for (;;) {
     const std::optional<wire::header> got = receive(until_ns);
     if (!got) return outcome::broken;
@@ -189,7 +255,7 @@ void server_link::sleep(std::uint64_t ns) const {
 
 void server_link::pause(std::uint64_t until_ns) const {
   const std::uint64_t at_ns = now();
-  if (stream_->descriptor() < 0) return stream_->wait(until_ns > at_ns ? until_ns - at_ns : 0);
+  if (is_socket() || stream_->descriptor() < 0) return stream_->wait(until_ns > at_ns ? until_ns - at_ns : 0);
   const std::uint64_t left_ms = until_ns > at_ns ? (until_ns - at_ns + ms - 1) / ms : 0;
   pollfd ready{stream_->descriptor(), POLLIN, 0};
   static_cast<void>(poll(&ready, 1, static_cast<int>(std::min<std::uint64_t>(left_ms, 1000))));
@@ -213,15 +279,24 @@ bool server_link::send_all(std::span<const std::byte> bytes, std::uint64_t until
 }
 
 bool server_link::receive_all(std::span<std::byte> into, std::uint64_t until_ns) {
+  const std::size_t here = std::min(into.size(), ahead_.size() - ahead_taken_);
+  std::copy_n(ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_taken_), here, into.begin());
+  ahead_taken_ += here;
+  into = into.subspan(here);
   while (!into.empty()) {
-    const iovec chunk{into.data(), into.size()};
-    const std::ptrdiff_t got = stream_->try_receive({&chunk, 1});
+    // There is nothing ahead now.
+    ahead_.resize(most_ahead);
+    const std::array<iovec, 2> chunks{{{into.data(), into.size()}, {ahead_.data(), ahead_.size()}}};
+    const std::ptrdiff_t got = stream_->try_receive(chunks);
+    const std::size_t bytes = got > 0 ? static_cast<std::size_t>(got) : 0;
+    ahead_.resize(bytes - std::min(bytes, into.size()));
+    ahead_taken_ = 0;
     if (got < 0) {
       static_cast<void>(
           broken(*stream_->explanation() != '\0' ? stream_->explanation() : std::strerror(static_cast<int>(-got))));
       return false;
     }
-    into = into.subspan(static_cast<std::size_t>(got));
+    into = into.subspan(std::min(bytes, into.size()));
     if (got > 0) continue;
     if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
     pause(until_ns);

@@ -1,9 +1,14 @@
 // A link over TCP, with a session of its own on the server. Blocks its thread; connects again by itself.
+//
+// After a few calls the link has a second connection, which the server hands over to the device's process: an operation
+// goes there, and no thread of the server has to be woken for it. All else, and a call whose answer does not come by
+// that connection, goes by the first one. Without TLS only, because its keys are the server's.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,7 +29,7 @@ class server_link final : public device_link {
   // Connects at the first call. Errors: the server's name cannot be resolved.
   [[nodiscard]] static result<std::unique_ptr<device_link>> create(const backend::tcp_endpoint& server,
                                                                    const backend::tcp_trust& trust);
-  // Over this stream, which may be no socket.
+  // Over this stream, which may be no socket, and no other.
   [[nodiscard]] static std::unique_ptr<device_link> assemble(std::string peer,
                                                              std::unique_ptr<backend::byte_stream> stream,
                                                              const backend::tcp_trust& trust,
@@ -41,11 +46,16 @@ class server_link final : public device_link {
 
  private:
   enum class outcome : std::uint8_t { done, broken, forgotten, refused };
+  using stream_opener = std::function<result<std::unique_ptr<backend::byte_stream>>()>;
 
   server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust,
               const device_times& times);
   [[nodiscard]] std::uint64_t now() const { return times_.clock->now_ns(); }
   void sleep(std::uint64_t ns) const;
+  // Over the connection to the device's process, if there is one, or may be now. Nothing: it has no answer.
+  [[nodiscard]] std::optional<link_answer> ask_directly(const wire::device_request& asked,
+                                                        std::span<const std::byte> payload, const patience& how);
+  [[nodiscard]] std::unique_ptr<server_link> open_direct(const wire::device_request& asked, const patience& how) const;
   [[nodiscard]] outcome connect(std::uint64_t until_ns);
   [[nodiscard]] outcome shake_hands(std::uint64_t until_ns);
   // A message there, and the one that answers it.
@@ -56,6 +66,8 @@ class server_link final : public device_link {
   [[nodiscard]] std::optional<wire::header> receive(std::uint64_t until_ns);
   [[nodiscard]] bool receive_all(std::span<std::byte> into, std::uint64_t until_ns);
   void pause(std::uint64_t until_ns) const;
+  // Nothing is between the stream and its socket.
+  [[nodiscard]] bool is_socket() const { return !trust_.tls && stream_->descriptor() >= 0; }
   void disconnect();
   outcome broken(const std::string& why);
 
@@ -63,6 +75,11 @@ class server_link final : public device_link {
   const std::unique_ptr<backend::byte_stream> stream_;
   const backend::tcp_trust trust_;
   const device_times times_;
+  stream_opener open_more_;              // empty: there is one connection only
+  std::unique_ptr<server_link> direct_;  // to the device's process; it only exchanges messages
+  unsigned calls_ = 0;                   // without such a connection, since the last attempt to get one
+  unsigned calls_before_direct_;
+  bool is_direct_ = false;  // it is such a connection itself, and ends without its session
   wire::client_handshake handshake_;
   wire::session_id session_{};
   std::uint16_t session_version_ = wire::oldest_version;
@@ -73,6 +90,8 @@ class server_link final : public device_link {
   std::uint64_t cookie_ = 0;
   std::vector<std::byte> message_;
   std::vector<std::byte> payload_;
+  std::vector<std::byte> ahead_;  // received with what came before it
+  std::size_t ahead_taken_ = 0;   // of these
   std::string why_;
 };
 

@@ -189,7 +189,7 @@ bool fetcher::has_room_ahead() const {
 }
 
 // Claims the Remote pages of the window, and gives them the priority of the missing page, as long as frames are free
-// beyond those that misses will need.
+// beyond those that misses will need. Pages whose objects come back one by one stay where they are.
 std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsigned> eviction_priority,
                                  std::span<page_id> claimed) {
   if (!has_room_ahead()) return 0;
@@ -201,7 +201,7 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
     if (candidate >= shared_.pages.pages()) break;
     if (candidate == ahead.left_out) continue;
     page_word word = shared_.pages.load(candidate);
-    if (word.where() != state::remote) continue;
+    if (!comes_as_page(word)) continue;
     if (!shared_.local.try_charge(1, reserve)) break;
     const page_word coming =
         word.with_state(state::fetching).with_eviction_priority(eviction_priority.value_or(word.eviction_priority()));

@@ -64,7 +64,7 @@ window neighbourhood::around(page_id miss) {
   for (page_id page = first; page < first + region_pages && page < pages_.pages(); ++page) {
     const page_word word = pages_.load(page);
     here += word.where() == state::resident && word.fetched();
-    if (word.where() == state::remote && page != miss) away[remote++] = page;
+    if (comes_as_page(word) && page != miss) away[remote++] = page;
   }
   if (here < least_here || remote == 0) return {};
 

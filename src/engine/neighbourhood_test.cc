@@ -78,6 +78,19 @@ TEST_F(region_fetch, does_not_begin_before_samples_were_wanted) {
   EXPECT_NE(*region.left_out, first + 10);
 }
 
+TEST_F(region_fetch, samples_no_pages_whose_objects_come_one_by_one) {
+  for (int i = 0; i < 100; ++i) {
+    const page_id first = new_region(8);
+    for (page_id page = first + 8; page < first + region_pages; ++page) {
+      pages_.update(page, [](page_word word) { return word.with_object_path(true); });
+    }
+    static_cast<void>(asked_.around(first + 8));
+  }
+  EXPECT_EQ(count_.sampled_pages.get(), 0u);
+  use_whole_regions(100);
+  EXPECT_EQ(count_.sampled_pages.get(), 100u);
+}
+
 TEST_F(region_fetch, ends_when_samples_are_not_wanted) {
   use_whole_regions(100);
   ASSERT_EQ(around_in_use().count, region_pages);

@@ -5,10 +5,10 @@
 namespace far::engine {
 namespace {
 
-// Whether a thread can have walked over `steps` pages without a miss.
+// Whether a thread can have walked over `steps` pages without a miss. Objects that come back one by one miss no page.
 bool walked_over(const residency& pages, page_id first, std::int64_t stride, std::int64_t steps) {
   for (std::int64_t step = 0; step < steps; ++step) {
-    if (pages.load(first + static_cast<page_id>(stride * step)).where() == state::remote) return false;
+    if (comes_as_page(pages.load(first + static_cast<page_id>(stride * step)))) return false;
   }
   return true;
 }
@@ -131,7 +131,8 @@ std::size_t returned_before(const residency& pages, page_id page, std::size_t mo
   std::size_t run = 0;
   for (; run < most && run < page; ++run) {
     const page_word before = pages.load(page - 1 - run);
-    if (before.where() != state::resident || !before.fetched() || before.epoch() != epoch) break;
+    const bool returns = before.where() == state::fetching || (before.where() == state::resident && before.fetched());
+    if (!returns || before.epoch() != epoch) break;
   }
   return run;
 }

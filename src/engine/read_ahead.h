@@ -14,6 +14,12 @@
 
 namespace far::engine {
 
+// Whether a page that is Remote comes whole when it is needed. Of others the objects come one by one, and nobody asks
+// for the page.
+[[nodiscard]] inline bool comes_as_page(page_word word) {
+  return word.where() == state::remote && !word.object_path();
+}
+
 // The pages to fetch besides the missing one: `count` pages, `stride` pages apart, from `first` strides after the miss.
 struct window {
   std::int64_t stride = 1;
@@ -78,8 +84,8 @@ class read_ahead_state {
 // The same of the pages right after it: a buffer that is written from its end.
 [[nodiscard]] std::size_t filled_after(const residency& pages, page_id page, std::size_t most);
 
-// How many pages right before a Remote one left in the same epoch and have come back: a walk over pages that were
-// evicted together.
+// How many pages right before a Remote one left in the same epoch and have come back, or are on their way: a walk over
+// pages that were evicted together. Tasks that share a walk ask for its pages at nearly the same time.
 [[nodiscard]] std::size_t returned_before(const residency& pages, page_id page, std::size_t most);
 
 }  // namespace far::engine

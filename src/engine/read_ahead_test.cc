@@ -128,6 +128,21 @@ TEST(stream, a_scan_passes_over_pages_that_are_here) {
   EXPECT_EQ(feedback.used_pages, first.count);
 }
 
+TEST(stream, a_scan_passes_over_pages_whose_objects_come_one_by_one) {
+  residency pages(1000);
+  for (page_id page = 100; page < 200; ++page) put(pages, page, state::remote, 0);
+  read_ahead_state table;
+  prefetch_feedback feedback;
+  static_cast<void>(table.observe(pages, 100, largest, &feedback));
+  const window first = table.observe(pages, 101, largest, &feedback);
+  table.note_fetched(first, first.count);
+  ASSERT_GT(first.count, 0u);
+  const page_id next = 102 + first.count;
+  pages.update(next, [](page_word word) { return word.with_object_path(true); });
+  EXPECT_GT(table.observe(pages, next + 1, largest, &feedback).count, first.count);
+  EXPECT_EQ(feedback.used_pages, first.count);
+}
+
 TEST(stream, short_bursts_shrink_the_window) {
   // Two neighbours, then somewhere else: every prefetch is wrong, and soon nothing is prefetched.
   player bursts;
@@ -172,6 +187,12 @@ TEST(neighbours, pages_returned_before_have_left_in_the_same_epoch) {
   EXPECT_EQ(returned_before(pages, 30, 2), 2u);
   put(pages, 40, state::remote, 4);
   EXPECT_EQ(returned_before(pages, 40, 32), 0u) << "an Untouched page lies before it";
+  put(pages, 29, state::fetching, 4);
+  EXPECT_EQ(returned_before(pages, 30, 32), 5u) << "a page on its way belongs to the walk";
+  put(pages, 29, state::remote, 5);
+  put(pages, 29, state::fetching, 5);
+  EXPECT_EQ(returned_before(pages, 30, 32), 0u) << "one that left in another epoch does not";
+  put(pages, 29, state::resident, 4);
   pages.update(29, [](page_word word) { return word.with_fetched(false); });
   EXPECT_EQ(returned_before(pages, 30, 32), 0u) << "it was made here, not fetched";
 }

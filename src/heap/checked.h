@@ -10,6 +10,10 @@ namespace far::heap {
 // Whether a scope has ever been opened by code that was compiled so.
 [[nodiscard]] bool is_checked() noexcept;
 
+// Before an object that the caller makes becomes live there: nobody checks it (pointer_check.h) until the caller's
+// innermost scope ends.
+void note_new(std::uintptr_t object);
+
 // Whether a scope of `one` that is open has dereferenced something in the page (its number: address / page size).
 [[nodiscard]] bool has_checked(owner_record& one, std::uint64_t page) noexcept;
 

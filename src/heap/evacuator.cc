@@ -23,6 +23,10 @@ constexpr std::chrono::milliseconds longest_pause{160};
 // a later round.
 constexpr std::chrono::milliseconds longest_wait{2};
 
+// Pages that are held stay resident, whatever the budget: those of a segment, and those of its objects' owners, which
+// may be as many as the objects. No page is marked after so many are held; one adds at most 255.
+constexpr std::size_t enough_held_pages = 256;
+
 }  // namespace
 
 evacuator::evacuator(detail::object_heap& heap, double garbage_share)
@@ -60,12 +64,12 @@ std::size_t evacuator::run_round(double garbage_share) {
   for (std::size_t index = 0; index < heap_.segments.count(); ++index) {
     segment& one = heap_.segments.at(index);
     if (!is_worth(one, garbage_share) || !heap_.segments.keep(one)) continue;
-    const bool goes_on = evacuate(*mine, heap_.pages.page_of(heap_.segments.address_of(index)));
-    if (goes_on) {
+    const progress reached = evacuate(*mine, heap_.pages.page_of(heap_.segments.address_of(index)));
+    if (reached == progress::done) {
       one.live_units_left.store(one.live_units.load(std::memory_order_relaxed), std::memory_order_relaxed);
     }
     heap_.segments.let_go(heap_.segments.address_of(index));
-    if (!goes_on) break;
+    if (reached == progress::no_places) break;
   }
   const std::uint64_t freed = heap_.segments.freed() - freed_before;
   counters::add(heap_.count.evacuated_segments, freed);
@@ -81,11 +85,11 @@ bool evacuator::is_worth(const segment& one, double garbage_share) const {
   return 1 - live / static_cast<double>(segment_pages * units_a_page) >= garbage_share;
 }
 
-// Returns false when the objects could not be moved now, and neither could others.
-bool evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
+evacuator::progress evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
   std::array<std::uint64_t, segment_pages> pages;
   std::size_t count = 0;
   bool has_room = true;
+  bool has_all = true;
   const std::size_t held_before = mine.held();
   for (std::size_t page = first_page; page < first_page + segment_pages; ++page) {
     if (heap_.pages.objects_in(page) == 0) continue;
@@ -98,9 +102,10 @@ bool evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
     // lock.
     fence_all_threads();
     marked_.clear();
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < count && has_all; ++i) {
       const std::size_t page = heap_.pages.page_of(pages[i] << page_shift);
       if (heap_.pages.stale_in(page) == 0) mark(mine, page);
+      has_all = i + 1 == count || mine.held() - held_before < enough_held_pages;
     }
     // A fiber or thread that reaches an object from here on finds the mark, and calls the move off; others have scopes
     // that were open before, or hold its page for work of their own.
@@ -117,7 +122,8 @@ bool evacuator::evacuate(hazard_log& mine, std::size_t first_page) {
     }
   }
   mine.cut_back(held_before);
-  return has_room;
+  if (!has_room) return progress::no_places;
+  return has_all ? progress::done : progress::in_part;
 }
 
 // Announces the move of every object in the page that can be moved.

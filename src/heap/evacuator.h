@@ -46,9 +46,15 @@ class evacuator {
     bool hot = false;
   };
 
+  enum class progress {
+    done,       // all objects of the segment that could be moved were
+    in_part,    // enough pages were held: the rest is for a later round
+    no_places,  // the objects could not be moved now, and neither could others
+  };
+
   void loop();
   [[nodiscard]] bool is_worth(const segment& one, double garbage_share) const;
-  [[nodiscard]] bool evacuate(hazard_log& mine, std::size_t first_page) FAR_REQUIRES(round_);
+  [[nodiscard]] progress evacuate(hazard_log& mine, std::size_t first_page) FAR_REQUIRES(round_);
   void mark(hazard_log& mine, std::size_t page) FAR_REQUIRES(round_);
   [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value);
   void call_off(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -18,8 +19,10 @@
 #include "base/units.h"
 #include "far/runtime.h"
 #include "far/shared_ptr.h"
+#include "far/tag.h"
 #include "far/unique_ptr.h"
 #include "heap/heap.h"
+#include "heap/scope_records.h"
 #include "heap/segments.h"
 #include "tests/support/real_pager.h"
 
@@ -44,6 +47,12 @@ struct item {
   }
 };
 
+// The owner of an item, with a page to itself.
+struct holder {
+  unique_ptr<item> mine;
+  std::array<std::uint64_t, 500> content{};
+};
+
 // A list in the far heap, whose pointers are in far objects.
 struct node {
   std::uint64_t number = 0;
@@ -52,6 +61,10 @@ struct node {
 
 }  // namespace
 
+template <>
+struct pointers_of<holder> {
+  static void visit(holder& in, auto&& pointer) { pointer(in.mine); }
+};
 template <>
 struct pointers_of<node> {
   static void visit(node& in, auto&& pointer) { pointer(in.next); }
@@ -362,6 +375,55 @@ TEST_F(evacuator_test, owners_that_moved_are_found_again) {
     EXPECT_EQ(count_wrong(farheap, moved), 0u);
   }
   EXPECT_GT(farheap.statistics().evacuated_objects, 0u);
+  farheap.validate();
+}
+
+// Each object of a segment has its owner in another page, which must stay where it is while the object moves.
+TEST_F(evacuator_test, few_pages_are_held_however_many_have_owners) {
+  runtime farheap(heap::small_runtime(64 * mib));
+  const tag of_items(farheap, {});
+  constexpr std::size_t count = 4'000;
+  std::vector<unique_ptr<holder>> holders;
+  std::vector<unique_ptr<item>> garbage;
+  for (std::size_t i = 0; i < count; ++i) {
+    holders.push_back(make_unique<holder>(farheap));
+    const scope here(farheap);
+    holders.back().deref_mut(here).mine = make_unique<item>(of_items, i);
+    garbage.push_back(make_unique<item>(of_items, i));
+  }
+  garbage.clear();
+
+  // A round waits for the scope, in vain, and holds everything meanwhile.
+  std::size_t most_held = 0;
+  {
+    const scope here(farheap);
+    for (unsigned round = 0; round < 20; ++round) {
+      std::atomic<bool> is_over{false};
+      std::thread evacuates([&] {
+        static_cast<void>(farheap.evacuate(0.3));
+        is_over = true;
+      });
+      while (!is_over) {
+        for (heap::owner_record* one = heap::first_record(); one != nullptr; one = one->next) {
+          most_held = std::max(most_held, one->work.held());
+        }
+      }
+      evacuates.join();
+    }
+  }
+  EXPECT_EQ(farheap.statistics().evacuated_objects, 0u);
+  EXPECT_GT(most_held, heap::segment_pages);
+  EXPECT_LT(most_held, heap::segment_pages + 512);
+
+  // In part, and in further rounds the rest.
+  for (unsigned round = 0; round < 100 && farheap.statistics().evacuated_objects < count / 2; ++round) {
+    static_cast<void>(farheap.evacuate(0.3));
+  }
+  EXPECT_GE(farheap.statistics().evacuated_objects, count / 2);
+  for (std::size_t i = 0; i < count; ++i) {
+    const scope here(farheap);
+    ASSERT_TRUE(holders[i].deref(here).mine.deref(here).is(i));
+  }
   farheap.validate();
 }
 

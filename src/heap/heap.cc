@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "far/page_lost.h"
 #include "fiber/identity.h"
+#include "heap/checked.h"
 #include "heap/grace_periods.h"
 #include "heap/scope_log.h"
 #include "heap/scope_records.h"
@@ -127,6 +128,8 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, std::size
   const std::uintptr_t object = take_place(whole, alignment, where, tag);
   if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
   header::at(object).store(header::make(owner, whole, type != nullptr, alignment));
+  if (heap::is_checked()) [[unlikely]]
+    heap::note_new(object);
   pages.set_live(object);
   pages.mark_used(object, heap::units_for(whole));
   if (where == segment_kind::lasting) make_ready(object, true);

@@ -2,10 +2,12 @@
 // that hold more than the budget, objects that come back. On the real kernel; needs permission for userfaultfd.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <random>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -253,6 +255,42 @@ TEST_F(replacement_test, a_scope_that_holds_more_than_the_budget_neither_stops_n
   }
   EXPECT_EQ(wrong, 0u);
   farheap.validate();
+}
+
+// Segments of large arrays and of objects in turns: a walk over the arrays would read ahead beyond their ends.
+TEST_F(replacement_test, a_walk_brings_no_pages_whose_objects_come_one_by_one) {
+  runtime farheap(small_runtime());
+  farheap.set_page_path_share(2);
+  constexpr std::size_t step = page_bytes / sizeof(std::uint64_t);
+  constexpr std::size_t pages_each = heap::segment_pages / 2;
+  std::vector<unique_ptr<std::uint64_t[]>> arrays;
+  items all;
+  std::set<std::uintptr_t> behind_arrays;
+  for (std::uint64_t turn = 0; turn < 8; ++turn) {
+    for (int half = 0; half < 2; ++half) {
+      arrays.push_back(make_unique<std::uint64_t[]>(farheap, pages_each * step));
+      const scope here(farheap);
+      const std::span<std::uint64_t> every = arrays.back().deref_mut(here);
+      for (std::size_t i = 0; i < every.size(); i += step) every[i] = i;
+      behind_arrays.insert(reinterpret_cast<std::uintptr_t>(every.data() + every.size()));
+    }
+    for (std::size_t i = 0; i < heap::segment_pages * (page_bytes / sizeof(item) - 1); ++i) {
+      all.push_back(make_unique<item>(farheap, all.size()));
+    }
+  }
+  const std::vector<std::uintptr_t> pages = pages_of(farheap, all);
+  const auto are_neighbours = [&](std::uintptr_t page) { return behind_arrays.contains(page); };
+  ASSERT_GT(std::count_if(pages.begin(), pages.end(), are_neighbours), 2);
+  for (int round = 0; round < 3; ++round) {
+    farheap.evict_all();
+    const std::uint64_t before = farheap.statistics().page_fetches;
+    for (const unique_ptr<std::uint64_t[]>& one : arrays) {
+      for (std::size_t i = 0; i < one.size(); i += step) ASSERT_EQ(one.read(i), i);
+    }
+    EXPECT_LT(farheap.statistics().page_fetches - before, arrays.size() * pages_each / 2) << "most are read ahead";
+    EXPECT_EQ(resident_pages(farheap, pages), 0u);
+  }
+  EXPECT_EQ(count_wrong(farheap, all), 0u);
 }
 
 // On one worker, with a far tier that answers at once. A fiber parks now and then for lack of a free frame; the one

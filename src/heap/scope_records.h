@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "base/spin_lock.h"
@@ -21,6 +22,18 @@ namespace far::heap {
 struct checked_page {
   std::uint64_t page = 0;
   std::size_t depth = 0;
+};
+
+// The small objects that scopes of a checked build have dereferenced, each with the outermost of them.
+class checked_objects {
+ public:
+  void note(std::uintptr_t object, std::size_t depth);
+  // The scope at that depth, the innermost, ends: those that no scope further out has dereferenced.
+  [[nodiscard]] std::vector<std::uintptr_t> take(std::size_t depth);
+
+ private:
+  std::unordered_map<std::uintptr_t, std::size_t> depths_;
+  std::vector<std::vector<std::uintptr_t>> by_depth_;  // also those that a scope further out has noted since
 };
 
 // A far object that is destroyed when the one that contained its owner is gone (destruction.cc).
@@ -54,6 +67,7 @@ struct owner_record : detail::scope_record {
   // In checked builds only.
   spin_lock checked_lock;
   std::vector<checked_page> checked FAR_GUARDED_BY(checked_lock);
+  checked_objects objects FAR_GUARDED_BY(checked_lock);
   std::size_t checked_depth = 0;
 
   owner_record* next = nullptr;       // set before the record is published

@@ -27,12 +27,21 @@ enum class device_op : std::uint8_t {
   ask = 7,   // a compute that changes nothing, so that it may be repeated
   save = 8,  // `object`: from which byte of all on. From 0 on they are made anew. Result: their number (8), and a part
   load = 9,  // a part of what save returned; `code` 1: the last one
+  // From now on the connection leads to the device's process, for operations of this device only. The process answers.
+  direct = 10,
 };
-inline constexpr device_op last_device_op = device_op::load;
+inline constexpr device_op last_device_op = device_op::direct;
+
+// Whether the device does it, as opposed to what makes, copies and ends devices.
+[[nodiscard]] constexpr bool is_operation(device_op op) {
+  return op == device_op::read || op == device_op::write || op == device_op::erase || op == device_op::compute ||
+         op == device_op::ask;
+}
 
 // Whether it must take effect once, however often it is sent.
 [[nodiscard]] constexpr bool changes_device(device_op op) {
-  return op != device_op::list && op != device_op::read && op != device_op::ask && op != device_op::save;
+  return op != device_op::list && op != device_op::read && op != device_op::ask && op != device_op::save &&
+         op != device_op::direct;
 }
 
 enum class device_outcome : std::uint32_t {

@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "redis_fixture.h"
+#include "tests/support/eventually.h"
 #include "tests/support/redis_test_server.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/slot_transfers.h"
@@ -36,13 +37,10 @@ std::string quoted(const std::string& text) {
 
 const std::vector<std::string> quick_replication = {"--repl-diskless-sync-delay", "0"};
 
-// Whether a replica has all that its master has, within half a minute.
+// Whether a replica has all that its master has, soon.
 bool is_in_step(const redis_test_server& replica) {
-  for (int i = 0; i < 3000; ++i) {
-    if (replica.command("INFO replication").find("master_link_status:up") != std::string::npos) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
+  return eventually(
+      [&] { return replica.command("INFO replication").find("master_link_status:up") != std::string::npos; });
 }
 
 // The strings are there, under their names and in the process of before, and one of them lacks what was written last.
@@ -133,7 +131,7 @@ TEST_F(redis_server, one_that_is_busy_with_a_script_is_waited_for) {
   ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
   const std::uint64_t before = far->incarnation();
   std::thread somebody([&] { static_cast<void>(server.command("EVAL " + quoted("while true do end") + " 0")); });
-  while (!server.command("PING").starts_with("-BUSY")) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(eventually([&] { return server.command("PING").starts_with("-BUSY"); }));
   std::thread operator_of_it([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     EXPECT_EQ(server.command("SCRIPT KILL"), "+OK");
@@ -153,7 +151,7 @@ TEST_F(redis_server, a_program_that_stands_still_for_longer_than_its_lease_has_l
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id slot = far->allocate(1).value();
   ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
-  while (server.command("DBSIZE") != ":0") std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  ASSERT_TRUE(eventually([&] { return server.command("DBSIZE") == ":0"; }));
   EXPECT_EQ(write_slot(*far, *queue, slot, 2), ESTALE) << "and does not come back full of zeros";
   EXPECT_EQ(read_slot(*far, *queue, slot, 2), ESTALE);
   const slot_id fresh = allocate(*far, 1);

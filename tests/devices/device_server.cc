@@ -67,8 +67,8 @@ device_server::~device_server() {
   if (process_ > 0) signal(SIGKILL);
 }
 
-std::size_t device_server::children() const {
-  std::size_t count = 0;
+std::vector<pid_t> device_server::devices() const {
+  std::vector<pid_t> found;
   std::error_code ignored;  // threads come and go
   const std::string tasks = "/proc/" + std::to_string(process_) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
@@ -79,10 +79,21 @@ std::size_t device_server::children() const {
       std::string line;
       std::getline(file, line);
       const std::size_t name_end = line.rfind(')');
-      if (name_end != std::string::npos && line.compare(name_end, 3, ") Z") != 0) ++count;
+      if (name_end != std::string::npos && line.compare(name_end, 3, ") Z") != 0) found.push_back(child);
     }
   }
-  return count;
+  return found;
+}
+
+// The server first: it would end devices that do not answer.
+void device_server::stop_with_devices() {
+  signal(SIGSTOP);
+  for (const pid_t device : devices()) kill(device, SIGSTOP);
+}
+
+void device_server::continue_with_devices() {
+  for (const pid_t device : devices()) kill(device, SIGCONT);
+  signal(SIGCONT);
 }
 
 void device_server::signal(int number) {
@@ -113,6 +124,7 @@ cutting_proxy::cutting_proxy(std::uint16_t server_port) : server_port_(server_po
 cutting_proxy::~cutting_proxy() {
   ends_.store(true);
   thread_.join();
+  for (std::thread& one : passing_) one.join();
   close(listener_);
 }
 
@@ -122,8 +134,10 @@ void cutting_proxy::run() {
     if (poll(&watched, 1, 10) <= 0) continue;
     const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) continue;
-    pass_on(client);
-    close(client);
+    passing_.emplace_back([this, client] {
+      pass_on(client);
+      close(client);
+    });
   }
 }
 

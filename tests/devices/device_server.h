@@ -24,8 +24,12 @@ class device_server {
   [[nodiscard]] std::string host() const { return "127.0.0.1:" + std::to_string(port_); }
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] pid_t process() const { return process_; }
-  // How many devices it has: each is a process.
-  [[nodiscard]] std::size_t children() const;
+  // The processes of its devices.
+  [[nodiscard]] std::vector<pid_t> devices() const;
+  [[nodiscard]] std::size_t children() const { return devices().size(); }
+  // As if the machine were away: some devices answer without the server.
+  void stop_with_devices();
+  void continue_with_devices();
   // Sends a signal. After SIGKILL, it is gone; after SIGSTOP, all its threads have stopped.
   void signal(int number);
   // Waits for its end; returns its exit code, or -1 after a signal.
@@ -36,7 +40,7 @@ class device_server {
   std::uint16_t port_ = 0;
 };
 
-// Passes one connection at a time on to a server, and cuts it again and again.
+// Passes connections on to a server, and cuts them again and again.
 class cutting_proxy {
  public:
   explicit cutting_proxy(std::uint16_t server_port);
@@ -59,6 +63,7 @@ class cutting_proxy {
   std::atomic<int> lifetime_ms_{0};
   std::atomic<unsigned> cuts_{0};
   std::atomic<bool> ends_{false};
+  std::vector<std::thread> passing_;  // the thread's own
   std::thread thread_;
 };
 

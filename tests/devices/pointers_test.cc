@@ -231,14 +231,14 @@ TEST_F(DevicePointers, KeepWhatAServerThatIsAwayDoesNotTake) {
   device hurried("tcp://" + server->host() + "?timeout=1s", "sorted");
   device_objects<record> all(*farheap, hurried);
   for (std::uint64_t i = 0; i < count; ++i) all.at(i).write(record_of(i, i + 1));
-  server->signal(SIGSTOP);
+  server->stop_with_devices();
   EXPECT_EQ(reason_of([&] { all.flush(); }), reason::unreachable);
   farheap->evict_all();
   const std::uint64_t failed = all.statistics().failed_write_backs;
   EXPECT_TRUE(comes_true([&] { return all.statistics().failed_write_backs > failed; }));
   EXPECT_EQ(all.statistics().copies, count);
   for (std::uint64_t i = 0; i < count; ++i) EXPECT_EQ(all.at(i).read().count, i + 1);
-  server->signal(SIGCONT);
+  server->continue_with_devices();
   ASSERT_TRUE(patiently([&] { all.flush(); }));
   for (std::uint64_t i = 0; i < count; ++i) {
     record there;

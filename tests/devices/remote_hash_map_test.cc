@@ -3,7 +3,6 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -289,15 +288,13 @@ TEST_P(RemoteHashMap, CallsWithoutAnAnswerLoseNothing) {
   farheap.evict_all();
   static_cast<void>(patiently([&] { return mine.put(count, std::uint64_t{0}); }));
   static_cast<void>(patiently([&] { return mine.get(10 * count); }));
-  server->signal(SIGSTOP);
-  int stopped = 0;
-  ASSERT_EQ(waitpid(server->process(), &stopped, WUNTRACED), server->process());
+  server->stop_with_devices();
   if (GetParam().caching == table_caching::exclusive) {
     EXPECT_THROW(static_cast<void>(mine.get(std::uint64_t{7})), device_error);
   } else {
     EXPECT_THROW(static_cast<void>(mine.put(std::uint64_t{7}, ~std::uint64_t{7})), device_error);
   }
-  server->signal(SIGCONT);
+  server->continue_with_devices();
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::optional<std::uint64_t> found = patiently([&] { return mine.get(i); });
     ASSERT_EQ(found, ~i) << i;

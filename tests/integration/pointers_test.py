@@ -363,6 +363,24 @@ class Pointers(unittest.TestCase):
             "lists(farheap);"]}
         self.check_runs([(self.compilers[0], "algorithms", page, "-D_GLIBCXX_DEBUG", "-D_GLIBCXX_CONCEPT_CHECKS")])
 
+    def test_parts_of_both_kinds_stop_the_program(self):
+        """One file with -DFARHEAP_CHECKED and one without; and both with it."""
+        compiler = self.compilers[0]
+        other = self.folder / "other.cc"
+        other.write_text('#include "far/unique_ptr.h"\nvoid other() { const far::unique_ptr<int> none; }\n')
+        library = [support.BUILD / "lib" / "libfarheap.so", f"-Wl,-rpath,{support.BUILD / 'lib'}"]
+        for flags, mixed in (([], True), (["-DFARHEAP_CHECKED"], False)):
+            part = self.folder / f"other-{len(flags)}.o"
+            subprocess.run([str(word) for word in [compiler, *FLAGS, *flags, "-c", other, "-o", part]], check=True,
+                           timeout=support.DEADLINE_S)
+            whole = self.folder / f"kinds-{len(flags)}"
+            source = "void other();\n#include \"far/unique_ptr.h\"\nint main() { other(); }\n"
+            code, said = self.compile(compiler, "kinds", source, "-DFARHEAP_CHECKED", part, *library, "-o", whole)
+            self.assertEqual(code, 0, said)
+            done = support.run([whole])
+            self.assertEqual(done.code == 0, not mixed, done)
+            self.assertEqual("compile all files" in done.err, mixed, done)
+
     def binary(self, compiler, name):
         return self.folder / f"{name}-{compiler}"
 

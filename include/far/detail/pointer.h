@@ -90,7 +90,8 @@ struct type_table {
     T* const first = std::launder(reinterpret_cast<T*>(at));
     for (std::size_t i = 0; i < bytes / sizeof(T); ++i) visit_words(first[i], moved, context);
   }
-  static constexpr type_of_object entry{&for_each_word};
+  static constexpr const char* describe() { return __PRETTY_FUNCTION__; }
+  static constexpr type_of_object entry{&for_each_word, describe()};
 };
 
 template <typename T>

@@ -12,6 +12,8 @@ namespace far {
 // (far/relocatable.h): an object is then moved by copying its bytes, after which the objects of its pointers learn
 // where their owners are. `pointer` takes far pointers, members of types that have a pointers_of themselves, and
 // arrays.
+// Each far pointer is named once. Checked builds (far/scope.h) stop the program with a message where one is left out,
+// or named twice.
 //
 //     template <>
 //     struct far::pointers_of<node> {
@@ -36,6 +38,7 @@ class object_heap;
 struct type_of_object {
   using word_visitor = void (*)(std::atomic<std::uint64_t>& word, void* context);
   void (*for_each_word)(std::byte* at, std::size_t bytes, word_visitor moved, void* context);
+  const char* described;  // the type's name among other words of the compiler's, for messages
 };
 
 // The far pointer that `found` is, or those that it contains.

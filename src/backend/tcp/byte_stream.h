@@ -66,7 +66,8 @@ class byte_stream {
   // From now on descriptor() is also readable when that of another stream is.
   virtual void watch_also(int descriptor) { static_cast<void>(descriptor); }
 
-  // If there is no descriptor to sleep on: lets up to `timeout_ns` pass, unless something may have arrived.
+  // Lets up to `timeout_ns` pass, unless something may have arrived. For streams without a descriptor to sleep on, and
+  // for who waits for this one only.
   virtual void wait(std::uint64_t timeout_ns) { static_cast<void>(timeout_ns); }
 
   // Details of the last failure for a person, beyond its errno value; empty: none.

@@ -147,6 +147,13 @@ void socket_stream::watch_also(int descriptor) {
   static_cast<void>(epoll_ctl(watch_, EPOLL_CTL_ADD, descriptor, &events));
 }
 
+void socket_stream::wait(std::uint64_t timeout_ns) {
+  constexpr std::uint64_t ms = 1'000'000;
+  constexpr std::uint64_t longest_ms = 1000;
+  pollfd ready{socket_, static_cast<short>(watching_for_room_ ? POLLIN | POLLOUT : POLLIN), 0};
+  static_cast<void>(::poll(&ready, 1, static_cast<int>(std::min((timeout_ns + ms - 1) / ms, longest_ms))));
+}
+
 void socket_stream::close() {
   if (socket_ < 0) return;
   // A child of a fork may have a copy of the socket, which would keep it in the epoll.

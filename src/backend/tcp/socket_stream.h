@@ -35,6 +35,8 @@ class socket_stream final : public byte_stream {
   void abandon() override;
   [[nodiscard]] int descriptor() const override { return watch_; }
   void watch_also(int descriptor) override;
+  // Without the epoll descriptor, through which waking up takes 0.4 us longer. For a second at most.
+  void wait(std::uint64_t timeout_ns) override;
 
  private:
   socket_stream(std::shared_ptr<const server_addresses> addresses, int watch);
