@@ -86,9 +86,10 @@ TEST_F(region_fetch, samples_no_pages_whose_objects_come_one_by_one) {
     }
     static_cast<void>(asked_.around(first + 8));
   }
-  EXPECT_EQ(count_.sampled_pages.get(), 0u);
+  pass_epochs(2);
   use_whole_regions(100);
-  EXPECT_EQ(count_.sampled_pages.get(), 100u);
+  EXPECT_EQ(around_in_use().count, region_pages);
+  EXPECT_EQ(count_.sampled_pages.get(), 100u) << "those that were used";
 }
 
 TEST_F(region_fetch, ends_when_samples_are_not_wanted) {
