@@ -78,6 +78,21 @@ llvm::Constant* emitter::site_of(const llvm::Function& user) {
   return new llvm::GlobalVariable(module_, shape, false, llvm::GlobalValue::InternalLinkage, value, name);
 }
 
+llvm::Constant* emitter::walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user) {
+  llvm::Type* const half = llvm::Type::getInt32Ty(context_);
+  llvm::Type* const word = llvm::Type::getInt64Ty(context_);
+  llvm::SmallVector<llvm::Constant*, 2 + 2 * walk_streams> fields{site_of(user),
+                                                                  llvm::ConstantInt::get(word, iterations)};
+  for (std::size_t i = 0; i < walk_streams; ++i) {
+    const walked one = i < streams.size() ? streams[i] : walked{0, false};
+    fields.push_back(llvm::ConstantInt::getSigned(half, one.step_bytes));
+    fields.push_back(llvm::ConstantInt::get(half, one.write ? 1 : 0));
+  }
+  llvm::Constant* const value = llvm::ConstantStruct::getAnon(fields);
+  return new llvm::GlobalVariable(module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage, value,
+                                  "__farheap_walk");
+}
+
 llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result) {
   llvm::FunctionType* const type =
       llvm::FunctionType::get(result != nullptr ? result : llvm::Type::getVoidTy(context_), parameters, false);
@@ -104,7 +119,7 @@ llvm::FunctionCallee emitter::guards() {
 llvm::FunctionCallee emitter::stream() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
   llvm::Type* const word = llvm::Type::getInt64Ty(context_);
-  return slow_path(stream_call, {pointer, word, word, word, pointer});
+  return slow_path(stream_call, {pointer, word, word, pointer, pointer, pointer});
 }
 
 llvm::FunctionCallee emitter::gather() {

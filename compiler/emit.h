@@ -7,6 +7,12 @@
 
 namespace far::compiler {
 
+// A stream of a loop, as it is told.
+struct walked {
+  std::int32_t step_bytes;  // an iteration
+  bool write;
+};
+
 class emitter {
  public:
   explicit emitter(llvm::Module& module) : module_(module), context_(module.getContext()) {}
@@ -17,6 +23,8 @@ class emitter {
   llvm::Constant* shared();
   // The struct far_hint_site of the function, which names it to `farheap trace`.
   llvm::Constant* site_of(const llvm::Function& user);
+  // The struct far_walk of streams that are told together.
+  llvm::Constant* walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user);
   // Functions of support.c; cold, and gentle on the caller's registers.
   llvm::FunctionCallee guard();
   llvm::FunctionCallee stream();

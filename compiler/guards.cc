@@ -1,3 +1,4 @@
+#include "advances.h"
 #include "emit.h"
 #include "function_pass.h"
 #include "llvm/ADT/DenseMap.h"
@@ -128,7 +129,9 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   if (llvm::isNoAliasCall(base)) return "just allocated";
   if (llvm::isa<llvm::UnreachableInst>(access.getParent()->getTerminator())) return "where the program ends";
   if (walks(access, pointer)) return "in order";
+  if (advances(access, *pointer, loops_)) return "mostly in order";
   if (access.hasMetadata(told_metadata)) return "its loop reports the gather";
+  if (access.hasMetadata(quiet_metadata)) return "in the copy of a loop that runs while nothing is far";
   return nullptr;
 }
 

@@ -1,6 +1,7 @@
 // Names and numbers that instrumented code and the support that is linked to it (support.c) have in common.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace far::compiler {
@@ -18,6 +19,8 @@ inline constexpr const char* ahead_call = "__farheap_ahead";
 
 inline constexpr std::uint64_t page_bytes = 4096;
 inline constexpr unsigned page_shift = 12;
+// Streams that are told by one call; what is known of them before the loop runs is in a struct far_walk of support.c.
+inline constexpr std::size_t walk_streams = 3;
 // How often a stream reports how far the loop is.
 inline constexpr std::uint64_t chunk_bytes = 64 << 10;
 // State bytes up to this one need no call.
@@ -25,6 +28,8 @@ inline constexpr std::uint8_t last_quiet_state = 1;
 
 // On an access of a gather that its loop reports: it needs no guard.
 inline constexpr const char* told_metadata = "farheap.told";
+// On the accesses of a copy of a loop that runs as long as no page has left: they need none, either.
+inline constexpr const char* quiet_metadata = "farheap.quiet";
 
 // The kind of a gather. Bit 0: it writes; 1, set when the loop runs: it begins; 2: indices are signed; 3 and 4: which
 // one of its loop it is; 8 to 15: the bytes of an index; 16 to 31: from one index to the next, signed; 32 to 63: bytes

@@ -1,56 +1,24 @@
 #include <optional>
 
-#include "emit.h"
 #include "function_pass.h"
-#include "gathers.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
 #include "passes.h"
+#include "plan.h"
 #include "profile.h"
 #include "report.h"
-#include "slices.h"
 
 namespace far::compiler {
 namespace {
 
-constexpr std::size_t most_streams = 8;
 // Loops that are known to walk fewer bytes are left alone. At run time, a loop with fewer bytes to go does not report
 // them, either.
 constexpr std::uint64_t least_bytes = 4 * page_bytes;
 // A loop that gathers has shorter chunks, since each of its iterations may need a page of its own. It always reports
 // them, however short it is at run time, because their accesses have no guards.
-constexpr std::size_t most_gathers = 4;
 constexpr std::uint64_t gather_iterations = 512;
 constexpr std::uint64_t least_gather_iterations = 128;
-
-struct stream {
-  const llvm::SCEV* start;  // the first address
-  std::int64_t step_bytes;  // an iteration
-  bool write;
-  llvm::Instruction* access;
-  const char* unwanted;  // what profiles say against reporting it, or null
-};
-
-// A loop that is going to be split. Everything that needs scalar evolution is expanded before any loop is changed.
-struct plan {
-  llvm::Loop* loop;
-  llvm::SmallVector<stream, most_streams> streams;
-  llvm::SmallVector<gather, most_gathers> gathers;
-  llvm::SmallVector<slice, most_gathers> slices;
-  llvm::SmallVector<llvm::Instruction*, most_gathers> told;  // the accesses of the gathers and slices
-  const llvm::SCEV* iterations_less_one = nullptr;
-  llvm::PHINode* counter = nullptr;  // of the loop, if it can end a chunk
-  bool counts_down = false;
-  std::uint64_t chunk_iterations = 0;
-  std::uint64_t stream_iterations = 0;  // streams are reported after so many: a multiple of a chunk
-  std::uint64_t least_iterations = 0;
-  // Expanded, in the preheader.
-  llvm::Value* iterations = nullptr;
-  llvm::SmallVector<llvm::Value*, most_streams> starts;
-  llvm::SmallVector<llvm::Value*, most_gathers> indices;
-  llvm::SmallVector<llvm::Value*, most_gathers> bases;
-};
 
 class splitter : function_pass {
  public:
@@ -62,7 +30,7 @@ class splitter : function_pass {
       if (std::optional<plan> found = look_at(*loop)) plans.push_back(std::move(*found));
     }
     for (plan& one : plans) expand(one);
-    for (plan& one : plans) split(one);
+    for (plan& one : plans) split(one, function_, emit_);
     return !plans.empty();
   }
 
@@ -75,16 +43,11 @@ class splitter : function_pass {
   bool merge(plan& chosen, const stream& fresh);
   bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
   void find_gathers(llvm::Loop& loop, plan& chosen);
+  bool is_regular(const llvm::Loop& loop);
   void find_counter(const llvm::Loop& loop, plan& chosen);
   bool merge(plan& chosen, const gather& fresh);
   bool merge(plan& chosen, const slice& fresh);
   void expand(plan& one);
-  void split(plan& one);
-  void tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
-                llvm::BasicBlock* enter);
-  void tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
-  void tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
-  void look_ahead(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count);
 };
 
 std::uint64_t absolute(std::int64_t value) {
@@ -230,6 +193,23 @@ void splitter::find_counter(const llvm::Loop& loop, plan& chosen) {
   }
 }
 
+// Whether no access of an innermost loop would have a guard inside.
+bool splitter::is_regular(const llvm::Loop& loop) {
+  for (const llvm::BasicBlock* const block : loop.blocks()) {
+    for (const llvm::Instruction& access : *block) {
+      if (access.isAtomic()) return false;
+      llvm::Value* const pointer = const_cast<llvm::Value*>(llvm::getLoadStorePointerOperand(&access));
+      const char* why = nullptr;
+      if (pointer == nullptr || !may_be_far(pointer, &why)) continue;
+      const llvm::SCEV* const address = evolution_.getSCEV(pointer);
+      if (evolution_.isLoopInvariant(address, &loop)) continue;
+      const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(address);
+      if (walk == nullptr || !llvm::isa<llvm::SCEVConstant>(walk->getStepRecurrence(evolution_))) return false;
+    }
+  }
+  return true;
+}
+
 // The reason, or null if the loop can be split.
 const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   if (loop.getExitingBlock() == nullptr || loop.getExitingBlock() != loop.getLoopLatch()) {
@@ -272,14 +252,17 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   for (const stream& one : chosen.streams) longest = std::max(longest, absolute(one.step_bytes));
   for (const gather& one : chosen.gathers) longest = std::max(longest, absolute(one.step_bytes));
   chosen.chunk_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest);
-  chosen.least_iterations = std::max<std::uint64_t>(1, least_bytes / longest);
+  chosen.least_walked = std::max<std::uint64_t>(1, least_bytes / longest);
+  chosen.least_iterations = chosen.least_walked;
   if (!chosen.told.empty()) {
     chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
-    chosen.least_iterations = 0;
+    chosen.least_iterations = gather_iterations;
   }
   chosen.stream_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest / chosen.chunk_iterations);
   chosen.stream_iterations *= chosen.chunk_iterations;
   find_counter(loop, chosen);
+  chosen.is_regular = is_regular(loop);
+  chosen.keeps_copy = evolution_.getSmallConstantTripCount(&loop) == 0 && can_keep_copy(loop);
   for (const stream& one : chosen.streams) {
     chosen_report().add(
         *one.access, remarks_,
@@ -317,201 +300,14 @@ void splitter::expand(plan& one) {
       one.bases.push_back(at.CreateIntToPtr(offset, at.getPtrTy()));
     }
   }
-}
-
-void splitter::tell_streams(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
-  llvm::Value* const rest = at.CreateSub(one.iterations, done);
-  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(done, at.getInt64(0)), at.getInt64Ty());
-  for (std::size_t i = 0; i < one.streams.size(); ++i) {
-    llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(one.streams[i].step_bytes));
-    // Downwards, a range ends behind its first element.
-    const std::int64_t behind = one.streams[i].step_bytes < 0 ? -one.streams[i].step_bytes : 0;
-    llvm::Value* const passed = at.CreateAdd(at.CreateMul(done, step), at.getInt64(static_cast<std::uint64_t>(behind)));
-    llvm::Value* const position = at.CreatePtrAdd(one.starts[i], passed);
-    llvm::Value* const kind = at.CreateOr(at.CreateShl(is_first, 1), at.getInt64(one.streams[i].write ? 1 : 0));
-    llvm::CallInst* const call =
-        at.CreateCall(emit_.stream(),
-                      {position, at.CreateMul(count, step), at.CreateMul(rest, step), kind, emit_.site_of(function_)});
-    call->setCallingConv(llvm::CallingConv::PreserveMost);
-  }
-}
-
-void splitter::tell_gathers(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
-  if (one.gathers.empty()) return;
-  llvm::Value* const rest = at.CreateSub(one.iterations, done);
-  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(done, at.getInt64(0)), at.getInt64Ty());
-  for (std::size_t i = 0; i < one.gathers.size(); ++i) {
-    const gather& told = one.gathers[i];
-    llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(told.step_bytes));
-    llvm::Value* const position = at.CreatePtrAdd(one.indices[i], at.CreateMul(done, step));
-    const std::uint64_t bits = told.index->getType()->isPointerTy() ? 64 : told.index->getType()->getIntegerBitWidth();
-    llvm::Value* const kind = at.CreateOr(
-        at.CreateShl(is_first, 1), at.getInt64(pack_gather(told.write, i, bits / 8, told.is_signed, told.step_bytes,
-                                                           static_cast<std::int32_t>(told.scale))));
-    llvm::CallInst* const call =
-        at.CreateCall(emit_.gather(), {position, one.bases[i], count, rest, kind, emit_.site_of(function_)});
-    call->setCallingConv(llvm::CallingConv::PreserveMost);
-  }
-}
-
-void splitter::look_ahead(const plan& one, llvm::IRBuilder<>& at, llvm::Value* done, llvm::Value* count) {
-  if (one.slices.empty()) return;
-  llvm::Value* const rest = at.CreateSub(one.iterations, done);
-  const auto* const chunk = llvm::cast<llvm::Instruction>(done)->getParent();
-  // The phis of the chunk's block carry those of the header, in the same order, behind the number of iterations.
-  const auto start_of = [&](llvm::PHINode* phi) -> llvm::Value* {
-    auto carried = std::next(chunk->phis().begin());
-    for (llvm::PHINode& other : one.loop->getHeader()->phis()) {
-      if (&other == phi) break;
-      ++carried;
-    }
-    return const_cast<llvm::PHINode*>(&*carried);
+  llvm::SmallPtrSet<llvm::Instruction*, 16> listed;
+  const auto list = [&](auto& self, llvm::Value* value) -> void {
+    auto* const found = llvm::dyn_cast<llvm::Instruction>(value);
+    if (found == nullptr || !expander.isInsertedInstruction(found) || !listed.insert(found).second) return;
+    for (llvm::Value* const operand : found->operands()) self(self, operand);
+    one.expanded.push_back(found);
   };
-  for (std::size_t i = 0; i < one.slices.size(); ++i) {
-    emit_look(one.slices[i], {done, count, rest, i, emit_.site_of(function_), one.loop->getLoopLatch()}, start_of,
-              emit_, at);
-  }
-}
-
-// From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams.
-void splitter::tell_all(const plan& one, llvm::BasicBlock* tell, llvm::Value* done, llvm::Value* count,
-                        llvm::BasicBlock* enter) {
-  llvm::IRBuilder<> at(tell);
-  at.SetCurrentDebugLocation(one.loop->getHeader()->getTerminator()->getDebugLoc());
-  if (one.told.empty() || one.streams.empty()) {
-    tell_streams(one, at, done, count);
-  } else {
-    auto* const walks = llvm::BasicBlock::Create(function_.getContext(), "farheap.tell.streams", &function_, enter);
-    auto* const follows = llvm::BasicBlock::Create(function_.getContext(), "farheap.tell.gathers", &function_, enter);
-    llvm::Value* const stride = at.getInt64(one.stream_iterations);
-    at.CreateCondBr(at.CreateICmpEQ(at.CreateURem(done, stride), at.getInt64(0)), walks, follows);
-    at.SetInsertPoint(walks);
-    llvm::Value* const rest = at.CreateSub(one.iterations, done);
-    tell_streams(one, at, done, at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, stride));
-    at.CreateBr(follows);
-    at.SetInsertPoint(follows);
-  }
-  tell_gathers(one, at, done, count);
-  look_ahead(one, at, done, count);
-  at.CreateBr(enter);
-}
-
-using state = llvm::SmallVector<llvm::PHINode*, 8>;
-
-// Values that the loop's header takes from its latch pass through the end of the chunk into the next one.
-void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& chunk_end) {
-  llvm::BasicBlock* const latch = loop.getLoopLatch();
-  std::size_t index = 0;
-  for (llvm::PHINode& phi : loop.getHeader()->phis()) {
-    llvm::PHINode* const next = chunk_end.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.next");
-    next->addIncoming(phi.getIncomingValueForBlock(latch), latch);
-    carried[index]->addIncoming(next, chunk_end.GetInsertBlock());
-    const int from_before = phi.getIncomingBlock(0) == latch ? 1 : 0;
-    phi.setIncomingBlock(static_cast<unsigned>(from_before), enter);
-    phi.setIncomingValueForBlock(enter, carried[index]);
-    ++index;
-  }
-}
-
-// Values that are used behind the loop pass through the end of the chunk, too.
-void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& chunk_end) {
-  llvm::BasicBlock* const latch = loop.getLoopLatch();
-  for (llvm::PHINode& phi : loop.getExitBlock()->phis()) {
-    llvm::PHINode* const out = chunk_end.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.out");
-    const auto from = static_cast<unsigned>(phi.getBasicBlockIndex(latch));
-    out->addIncoming(phi.getIncomingValue(from), latch);
-    phi.setIncomingValue(from, out);
-    phi.setIncomingBlock(from, chunk_end.GetInsertBlock());
-  }
-}
-
-// The loop leaves for `end` when its counter has gone on by `count` from its value at the chunk's begin.
-void end_chunk(const plan& one, llvm::Value* begin, llvm::Value* count, llvm::IRBuilder<>& chunk,
-               llvm::BasicBlock* end) {
-  llvm::Value* const distance = chunk.CreateTrunc(count, begin->getType());
-  llvm::Value* const last = one.counts_down ? chunk.CreateSub(begin, distance) : chunk.CreateAdd(begin, distance);
-  auto* const branch = llvm::cast<llvm::BranchInst>(one.loop->getLoopLatch()->getTerminator());
-  llvm::IRBuilder<> at(branch);
-  branch->setCondition(at.CreateICmpEQ(one.counter->getIncomingValueForBlock(one.loop->getLoopLatch()), last));
-  branch->setSuccessor(0, end);
-  branch->setSuccessor(1, one.loop->getHeader());
-  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
-}
-
-// The same for a loop without such a counter: it gets one.
-void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlock* enter, llvm::BasicBlock* end) {
-  llvm::BasicBlock* const header = loop.getHeader();
-  llvm::IRBuilder<> first(header, header->begin());
-  llvm::PHINode* const counter = first.CreatePHI(first.getInt64Ty(), 2, "farheap.counter");
-  auto* const branch = llvm::cast<llvm::BranchInst>(loop.getLoopLatch()->getTerminator());
-  llvm::IRBuilder<> last(branch);
-  llvm::Value* const counted = last.CreateAdd(counter, last.getInt64(1));
-  counter->addIncoming(last.getInt64(0), enter);
-  counter->addIncoming(counted, loop.getLoopLatch());
-  branch->setCondition(last.CreateICmpEQ(counted, count));
-  branch->setSuccessor(0, end);
-  branch->setSuccessor(1, header);
-  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
-}
-
-//     preheader -> chunk (phis of the loop's state; tells) -> header ... latch -> chunk end -> chunk, or the exit
-//
-// The loop keeps its body. It counts the iterations of the chunk, and leaves after them.
-void splitter::split(plan& one) {
-  llvm::Loop& loop = *one.loop;
-  llvm::BasicBlock* const preheader = loop.getLoopPreheader();
-  llvm::BasicBlock* const header = loop.getHeader();
-  llvm::BasicBlock* const latch = loop.getLoopLatch();
-  llvm::BasicBlock* const exit = loop.getExitBlock();
-  llvm::LLVMContext& context = function_.getContext();
-  auto* const chunk = llvm::BasicBlock::Create(context, "farheap.chunk", &function_, header);
-  auto* const tell = llvm::BasicBlock::Create(context, "farheap.tell", &function_, header);
-  auto* const enter = llvm::BasicBlock::Create(context, "farheap.enter", &function_, header);
-  auto* const end = llvm::BasicBlock::Create(context, "farheap.chunk.end", &function_, exit);
-
-  llvm::IRBuilder<> before(preheader->getTerminator());
-  llvm::Type* const word = before.getInt64Ty();
-  llvm::Value* const has_evicted = emit_.load(before, field::has_evicted);
-  llvm::Value* const served = before.CreateICmpNE(has_evicted, emit_.shared());
-  llvm::Value* const is_long = before.CreateICmpUGE(one.iterations, before.getInt64(one.least_iterations));
-  llvm::Value* const is_split = before.CreateAnd(served, is_long, "farheap.split");
-  for (llvm::Instruction* const access : one.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
-  llvm::Value* const idle = before.CreateSelect(is_split, before.getInt64(one.stream_iterations), one.iterations);
-  preheader->getTerminator()->replaceSuccessorWith(header, chunk);
-
-  llvm::IRBuilder<> begin(chunk);
-  begin.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
-  llvm::PHINode* const done = begin.CreatePHI(word, 2, "farheap.done");
-  llvm::PHINode* counter = nullptr;
-  state carried;
-  for (llvm::PHINode& phi : header->phis()) {
-    llvm::PHINode* const outer = begin.CreatePHI(phi.getType(), 2, phi.getName() + ".farheap");
-    outer->addIncoming(phi.getIncomingValueForBlock(preheader), preheader);
-    carried.push_back(outer);
-    if (&phi == one.counter) counter = outer;
-  }
-  llvm::Value* const rest = begin.CreateSub(one.iterations, done);
-  // Volatile: it changes while the loop runs, and nothing here says so.
-  llvm::Value* const evicted = begin.CreateLoad(word, has_evicted, /*isVolatile=*/true);
-  llvm::Value* const is_told = begin.CreateAnd(begin.CreateICmpNE(evicted, begin.getInt64(0)), is_split);
-  llvm::Value* const limit = begin.CreateSelect(is_told, begin.getInt64(one.chunk_iterations), idle);
-  llvm::Value* const count = begin.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
-  begin.CreateCondBr(is_told, tell, enter);
-  tell_all(one, tell, done, count, enter);
-  llvm::IRBuilder<>(enter).CreateBr(header);
-
-  llvm::IRBuilder<> chunk_end(end);
-  carry_on(loop, carried, enter, chunk_end);
-  carry_out(loop, chunk_end);
-  chunk_end.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
-  llvm::Value* const so_far = chunk_end.CreateAdd(done, count);
-  done->addIncoming(before.getInt64(0), preheader);
-  done->addIncoming(so_far, end);
-  chunk_end.CreateCondBr(chunk_end.CreateICmpEQ(so_far, one.iterations), exit, chunk);
-
-  if (counter == nullptr) return count_iterations(loop, count, enter, end);
-  llvm::IRBuilder<> chunk_begin(chunk->getTerminator());
-  end_chunk(one, counter, count, chunk_begin, end);
+  for (llvm::Value* const value : llvm::concat<llvm::Value*>(one.starts, one.indices, one.bases)) list(list, value);
 }
 
 }  // namespace

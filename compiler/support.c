@@ -24,8 +24,9 @@ HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_c
 SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_hint_site* site);
 SLOW_PATH void __farheap_guards(const void* first, const void* second, const void* third, const void* fourth,
                                 uint64_t written, struct far_hint_site* site);
-SLOW_PATH void __farheap_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, uint64_t kind,
-                                struct far_hint_site* site);
+struct far_walk;
+SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations, uint64_t rest, const char* first,
+                                const char* second, const char* third);
 SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
                                 struct far_hint_site* site);
 
@@ -89,19 +90,45 @@ static int64_t nearer(int64_t some, int64_t others) {
 }
 
 /* The loop is at `position` and will walk `rest_bytes`, of which `chunk_bytes` before the next call; negative ones lead
- * downwards. `kind`: bit 0, it writes; bit 1, it begins. First what is farther away starts on its way, then what is
- * needed now is waited for, and both without a fault. */
-SLOW_PATH void __farheap_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, uint64_t kind,
-                                struct far_hint_site* site) {
+ * downwards. First what is farther away starts on its way, then what is needed now is waited for, and both without a
+ * fault. */
+static void tell_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, bool begins, bool writes,
+                        struct far_hint_site* site) {
   const struct far_hint_view* const view = view_of(position);
-  if (view == NULL || ((kind & 2) != 0 && distance(rest_bytes) < least_bytes)) return;
-  const struct far_hint_options later = {.mutate = (kind & 1) != 0, .sequential = true, .prefetch = true};
-  const struct far_hint_options now = {.mutate = (kind & 1) != 0, .sequential = true};
+  if (view == NULL || (begins && distance(rest_bytes) < least_bytes)) return;
+  const struct far_hint_options later = {.mutate = writes, .sequential = true, .prefetch = true};
+  const struct far_hint_options now = {.mutate = writes, .sequential = true};
   const int64_t window = chunk_bytes < 0 ? -(int64_t)window_bytes : (int64_t)window_bytes;
-  const int64_t seen = nearer((kind & 2) != 0 ? 0 : window - chunk_bytes, rest_bytes);
+  const int64_t seen = nearer(begins ? 0 : window - chunk_bytes, rest_bytes);
   const int64_t ahead = nearer(window, rest_bytes) - seen;
   if (ahead != 0) announce(view, position + seen, ahead, later, site);
   announce(view, position, chunk_bytes, now, site);
+}
+
+/* Up to three streams of a loop. */
+struct far_walk {
+  struct far_hint_site* site;
+  uint64_t iterations; /* from report to report */
+  struct {
+    int32_t step_bytes; /* an iteration; 0: there is no such stream */
+    uint32_t writes;
+  } streams[3];
+};
+
+/* The loop has `rest` of its `iterations` left. Its streams begin at `first`, `second` and `third`. */
+SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations, uint64_t rest, const char* first,
+                                const char* second, const char* third) {
+  const char* const starts[] = {first, second, third};
+  const uint64_t done = iterations - rest;
+  if (done % walk->iterations != 0) return; /* the chunks of a loop that gathers are shorter */
+  const uint64_t count = rest < walk->iterations ? rest : walk->iterations;
+  for (size_t i = 0; i < 3 && walk->streams[i].step_bytes != 0; ++i) {
+    const int64_t step = walk->streams[i].step_bytes;
+    /* Downwards, a range ends behind its first element. */
+    const char* const position = starts[i] + (int64_t)done * step + (step < 0 ? -step : 0);
+    tell_stream(position, (int64_t)count * step, (int64_t)rest * step, done == 0, walk->streams[i].writes != 0,
+                walk->site);
+  }
 }
 
 /* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */

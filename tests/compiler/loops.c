@@ -30,6 +30,27 @@ void smooth(double* restrict a, const double* b, size_t n) {
   for (size_t i = 1; i < n; ++i) a[i] = b[i - 1] + b[i] + b[i + 1];
 }
 
+// Rows may be short: they take a copy of the loop.
+long sum_rows(const long* const* rows, size_t count, size_t n) {
+  long total = 0;
+  for (size_t r = 0; r < count; ++r) {
+    const long* const row = rows[r];
+    long sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += row[i];
+    total = total * 3 + sum;
+  }
+  return total;
+}
+long pick_rows(const long* a, const unsigned* const* rows, size_t count, size_t n) {
+  long total = 0;
+  for (size_t r = 0; r < count; ++r) {
+    const unsigned* const row = rows[r];
+    for (size_t i = 0; i < n; ++i) total += a[row[i]];
+    total *= 3;
+  }
+  return total;
+}
+
 static long table[1 << 16];
 long sum_static(size_t n) {
   long total = 0;
@@ -143,6 +164,47 @@ void count(long** counters, const char* text, size_t n) {
     if (text[i] == 'a') __atomic_fetch_add(counter, 1, __ATOMIC_RELAXED);
     if (text[i] == 'b') counter[1] = (long)i;
   }
+}
+
+// Addresses that advance need no guard, though they are not in order: by one byte or by many, back and forth.
+size_t unescape(char* const* texts, const unsigned char* lengths) {
+  const char* from = texts[0];
+  char* to = texts[1];
+  while (*from != 0) {
+    if (*from == '%') {
+      from += lengths[1];
+      continue;
+    }
+    for (int shift = *from == '+' ? 7 : 0; shift >= 0; shift -= 7) *to++ = (char)(*from >> shift);
+    ++from;
+  }
+  return (size_t)(to - texts[1]);
+}
+// But these do: by many only, to another place at times, and from a place that advances.
+size_t hop(char* const* texts, const unsigned char* lengths) {
+  const char* from = texts[0];
+  while (*from != 0) from += lengths[(unsigned char)*from];
+  return (size_t)(from - texts[0]);
+}
+size_t turn(char* const* texts) {
+  const char* from = texts[0];
+  size_t steps = 0;
+  for (; *from != 0; ++steps) from = *from == '%' ? texts[from[1]] : from + 1;
+  return steps;
+}
+size_t look_back(long* const* arrays, const unsigned* distances, long last) {
+  const long* at = arrays[0];
+  size_t i = 0;
+  for (long total = 0; total != last; ++i) {
+    total += at[-(long)distances[i]];
+    if ((i & 1) != 0) {
+      ++at;
+      srand((unsigned)i);
+    } else {
+      at += distances[i];
+    }
+  }
+  return i;
 }
 
 long on_stack(const unsigned* indices) {

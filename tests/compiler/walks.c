@@ -10,6 +10,8 @@ void backwards(int* restrict a, const int* b, int n);
 long rows(const long* a, size_t n);
 long sum_few(const long* a);
 long pick(const long* a, const unsigned* indices, size_t n);
+long sum_rows(const long* const* rows, size_t count, size_t n);
+long pick_rows(const long* a, const unsigned* const* rows, size_t count, size_t n);
 
 static void expect(int condition, const char* condition_text, int line) {
   if (condition) return;
@@ -44,6 +46,26 @@ static void check_evictions(const long* numbers, const unsigned* indices, size_t
   EXPECT(counted.now_bytes > n * 8 / 2 - (64 << 10) && counted.now_bytes <= n * 8 / 2);
   reset_counts();
   EXPECT(sum(numbers, n) > 0 && counted.now_bytes == n * 8);
+}
+
+// Short rows tell of no stream, long ones of all they walk; gathers are told of in both.
+static void check_rows(const long* numbers, const unsigned* indices, size_t n) {
+  const long* rows[] = {numbers, numbers + n / 2};
+  const unsigned* indexed[] = {indices, indices + n / 2};
+  has_evicted = 1;
+  reset_counts();
+  EXPECT(sum_rows(rows, 2, 1000) > 0 && counted.calls == 0);
+  EXPECT(sum_rows(rows, 2, n / 2) > 0 && counted.now_bytes == n * 8 && counted.later_bytes == n * 8);
+  EXPECT(spans(numbers, n * 8));
+  reset_counts();
+  EXPECT(pick_rows(numbers, indexed, 2, 100) > 0);
+  EXPECT(counted.calls == 0 && counted.gathered > 100 && counted.gathered <= 200);
+  EXPECT(pick_rows(numbers, indexed, 2, n / 2) > 0);
+  EXPECT(counted.gathered > n / 2 && counted.now_bytes == n * 4 && spans(indices, n * 4));
+  has_evicted = 0;
+  reset_counts();
+  EXPECT(sum_rows(rows, 2, n / 2) > 0 && pick_rows(numbers, indexed, 2, n / 2) > 0);
+  EXPECT(counted.calls == 0 && counted.gathered == 0 && counted.guards == 0);
 }
 
 int main(void) {
@@ -95,6 +117,7 @@ int main(void) {
   EXPECT(counted.guards > n / 2 && counted.guards <= n + 4 * (n / 512 + 1));
   EXPECT(spans(indices, n * 4));
   check_evictions(numbers, indices, n);
+  check_rows(numbers, indices, n);
   puts("counted");
   free(numbers);
   free(a);

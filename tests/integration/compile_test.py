@@ -6,21 +6,16 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
 
 import support
+from compiling import CLANG, CLANGXX, INCLUDE, SOURCES, Directory, compiled
 
 sys.path.insert(0, str(support.SOURCE / "tests" / "compiler"))
 import random_program  # noqa: E402
 import random_shapes  # noqa: E402
 
-CLANG = support.BUILD / "bin" / "farheap-clang"
-CLANGXX = support.BUILD / "bin" / "farheap-clang++"
-SOURCES = support.SOURCE / "tests" / "compiler"
-INCLUDE = support.SOURCE / "include"
 # Half of what mixed.cc has at this size.
 MIXED_ELEMENTS = 1_000_000
 BUDGET = 16 * support.MIB
@@ -33,28 +28,9 @@ GUARD = re.compile(r"\tmovq\t%\w+, (%\w+)\n\tshrq\t\$12, \1\n\tandq\t__farheap_c
                    r"\tmovq\t__farheap_compiled\+8\(%rip\), (%\w+)\n\tcmpb\t\$2, \(\2,\1\)\n\tjae\t")
 
 
-def compiled(*arguments, expected=0, environment=None):
-    done = subprocess.run([str(one) for one in arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env=dict(os.environ, **(environment or {})), timeout=support.DEADLINE_S)
-    if done.returncode != expected:
-        raise AssertionError(f"{' '.join(map(str, arguments))} ended with {done.returncode}:\n{done.stdout}")
-    return done.stdout
-
-
 def functions_of(text, begin, end):
     """The text of each function, by its name."""
     return {match[1]: match[0] for match in re.finditer(begin + r".*?" + end, text, re.DOTALL | re.MULTILINE)}
-
-
-class Directory(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.kept = tempfile.TemporaryDirectory()
-        cls.directory = pathlib.Path(cls.kept.name)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.kept.cleanup()
 
 
 class Code(Directory):
@@ -74,7 +50,9 @@ class Code(Directory):
         cls.assembly = functions_of((cls.directory / "loops.s").read_text(), r"^(\w+):", r"^\.Lfunc_end")
 
     def streams(self, function):
-        return self.ir[function].count("call preserve_mostcc void @__farheap_stream")
+        """Three go with one call."""
+        calls = re.findall(r"call preserve_mostcc void @__farheap_stream\(ptr [^,]*, (.*)\)", self.ir[function])
+        return sum(len(re.findall(r"ptr (?!null)", call)) for call in calls)
 
     def guards(self, function):
         return self.ir[function].count("call preserve_mostcc void @__farheap_guard(")
@@ -92,6 +70,21 @@ class Code(Directory):
                 for block in re.split(r"\n(?=\d+:)", self.ir[name]):
                     if wide.search(block):
                         self.assertNotIn("__farheap", block)
+
+    def test_short_loops_read_nothing_of_the_runtime(self):
+        for name in ["sum", "triad", "backwards", "rows", "smooth", "sum_rows"]:
+            with self.subTest(name):
+                before, after = self.ir[name].split("load ptr, ptr getelementptr inbounds", 1)
+                self.assertIn("@__farheap_compiled", after.split("\n", 1)[0])
+                self.assertRegex(before, r" = icmp ult i(32|64) %\d+, \d{3,4}\n")
+
+    def test_short_rows_take_a_copy_that_is_as_clang_makes_it(self):
+        def wide(text):
+            return [text.count(" = load <") for text in re.split(r"\n(?=\d+:)", text)]
+        self.assertIn(max(wide(self.plain["sum_rows"])), wide(self.ir["sum_rows"]))
+        self.assertIn(1, wide(self.ir["sum_rows"]))
+        self.assertEqual([self.streams(name) for name in ["sum_rows", "pick_rows"]], [2, 2])  # and the rows' addresses
+        self.assertEqual(self.guards("pick_rows"), 0)
 
     def test_nothing_for_memory_that_cannot_be_far_or_is_short(self):
         for name in ["sum_static", "sum_few", "on_stack", "left_alone"]:
@@ -125,6 +118,13 @@ class Code(Directory):
         # One for both counters, in front of the loop, of a frozen address.
         self.assertEqual(len(re.findall(r"@__farheap_guard\(ptr %\d+, i64 1", counter)), 1, counter)
         self.assertGreaterEqual(self.guards("pick_until"), 1)
+
+    def test_addresses_that_advance_have_no_guard(self):
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        said = {line["function"] for line in lines if line["why"] == "mostly in order"}
+        self.assertEqual(said & {"unescape", "hop", "turn", "look_back"}, {"unescape"})
+        guarded = {line["function"] for line in lines if line["kind"] == "guard" and line["done"]}
+        self.assertLessEqual({"hop", "turn", "look_back"}, guarded)
 
     def test_independent_guards_are_checked_together(self):
         batches = {name: self.ir[name].count("call preserve_mostcc void @__farheap_guards(")
@@ -239,7 +239,7 @@ class Wrapper(Directory):
                 self.assertEqual(compiled(program, "pick"), "right\n")
                 code = compiled("objdump", "-d", program)
                 for call in ["stream", "guard"]:
-                    self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}>")
+                    self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}s?>")
 
     def test_options_reach_the_passes_in_the_linker(self):
         for option in ["-flto=thin", "-flto", "-flto=full"]:
@@ -343,112 +343,6 @@ class Wrapper(Directory):
         self.assertIn("--farheap-report", taken)
         for page in pages:
             self.assertEqual(set(option.findall(page.read_text().replace("\\-", "-"))), taken, page.name)
-
-
-class Profiles(Directory):
-    """-ffar-profile, and -fprofile-use."""
-
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        cls.source = cls.directory / "profiled.c"
-        shutil.copy(SOURCES / "profiled.c", cls.source)
-        cls.program = cls.directory / "traced"
-        cls.misses = cls.directory / "misses"
-        compiled(CLANG, "-O2", "-g", "--farheap-off", cls.source, "-o", cls.program)
-        cls.right = compiled(cls.program)
-        compiled(support.BUILD / "bin" / "farheap", "trace", "--local", "16M", "-o", cls.misses, "--", cls.program)
-
-    def report_of(self, *options, source=None):
-        report = self.directory / "report"
-        report.unlink(missing_ok=True)
-        said = compiled(CLANG, "-O2", f"--farheap-report={report}", *options, source or self.source, "-o",
-                        self.directory / "built")
-        lines = [json.loads(line) for line in report.read_text().splitlines()]
-        return said, {(line["function"], line["kind"], line["done"], line["why"]) for line in lines}
-
-    def test_only_lines_that_missed_are_guarded(self):
-        said, plain = self.report_of()
-        self.assertLessEqual({("of_large", "guard", True, "read"), ("of_small", "guard", True, "read")}, plain)
-        for options in [[], ["-flto"], ["-g"]] if shutil.which("ld.lld-19") else [[], ["-g"]]:
-            with self.subTest(options):
-                said, by_profile = self.report_of(f"-ffar-profile={self.misses}", *options)
-                self.assertEqual(said, "")
-                self.assertIn(("of_large", "guard", True, "read"), by_profile)
-                self.assertTrue(by_profile & {("of_small", "guard", False, f"{few} misses, by the profile")
-                                              for few in ["no", "few"]}, by_profile)
-                self.assertIn(("main", "stream", False, "no misses, by the profile"), by_profile)
-                self.assertEqual(compiled(self.directory / "built"), self.right)
-        self.assertNotIn(".debug_info", compiled("readelf", "-S", self.directory / "built") if options == [] else "")
-
-    def test_a_profile_that_does_not_fit_is_said_in_one_line(self):
-        edited = self.directory / "edited" / "profiled.c"
-        edited.parent.mkdir()
-        said, found = self.report_of(f"-ffar-profile={self.misses}", source=SOURCES / "profiled.c")
-        self.assertRegex(said, r"^warning: .*profiled.c: is no part of the program that was traced for '.*', "
-                               r"which is not used for it .*\n1 warning generated.\n$")
-        self.assertIn(("of_small", "guard", True, "read"), found)
-        text = self.source.read_text()
-        self.source.write_text(text + "// later\n")
-        said, found = self.report_of(f"-ffar-profile={self.misses}")
-        self.source.write_text(text)
-        self.assertRegex(said, r"^warning: .*profiled.c: changed since it was traced for '.*', which is not used for it; "
-                               r"trace again .*\n1 warning generated.\n$")
-        self.assertIn(("of_small", "guard", True, "read"), found)
-
-    def test_a_wrong_folder_is_said_in_one_line(self):
-        def folder(name, **files):
-            (self.directory / name).mkdir()
-            for file, text in files.items():
-                (self.directory / name / file.replace("_", ".")).write_text(text)
-            return self.directory / name
-        begin = "farheap profile 1\nmisses 1\n"
-        cases = {
-            "is no folder": self.directory / "nowhere",
-            "has no trace in it": folder("empty"),
-            "has traces and no profile; run `farheap report": folder("older", misses_trace="?"),
-            "has a profile of another release": folder("later", misses_profile="farheap profile 2\n"),
-            "has a damaged profile": folder("damaged", misses_profile=begin + "and so on\n"),
-            "names no source lines": folder("stripped", misses_profile=begin),
-            "has no misses; trace with a smaller --local": folder(
-                "large", misses_profile=begin + f"source unknown {self.source}\n"),
-            "is of a program whose sources are not here": folder(
-                "foreign", misses_profile=begin + "source unknown /nowhere/a.c\naccess 1 1 random\n"),
-            "names no folder": "",
-        }
-        for message, path in cases.items():
-            with self.subTest(message):
-                said = compiled(CLANG, "-c", f"-ffar-profile={path}", self.source, expected=1)
-                self.assertIn(message, said)
-                self.assertTrue(said.startswith("farheap-clang: error: ") and said.count("\n") == 1, said)
-
-    # The counts as clang notes them when it reads a profile; to make one takes tools that are not always there.
-    def test_code_that_never_ran_is_not_guarded(self):
-        source = self.directory / "counted.ll"
-        source.write_text("""target triple = "x86_64-pc-linux-gnu"
-define i64 @counted(ptr %p, i64 %i, i1 %rare) !prof !0 {
-  %at = getelementptr ptr, ptr %p, i64 %i
-  %one = load ptr, ptr %at
-  br i1 %rare, label %never, label %always, !prof !1
-never:
-  %x = load volatile i64, ptr @g
-  %deep = load i8, ptr %one
-  store i8 %deep, ptr @g
-  ret i64 1
-always:
-  %next = getelementptr i64, ptr %one, i64 %i
-  %value = load i64, ptr %next
-  ret i64 %value
-}
-@g = global i64 0
-!0 = !{!"function_entry_count", i64 1000}
-!1 = !{!"branch_weights", i32 0, i32 1000}
-""")
-        text = compiled(CLANG, "-O1", "-S", "-emit-llvm", source, "-o", "-")
-        self.assertEqual(text.count("call preserve_mostcc void @__farheap_guard("), 2)
-        source.write_text(source.read_text().replace("i32 0, i32 1000", "i32 10, i32 1000"))
-        text = compiled(CLANG, "-O1", "-S", "-emit-llvm", source, "-o", "-")
-        self.assertEqual(text.count("call preserve_mostcc void @__farheap_guard("), 3)
 
 
 class Programs(Directory):

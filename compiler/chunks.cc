@@ -1,0 +1,385 @@
+#include "llvm/IR/Instructions.h"
+#include "llvm/IR/MDBuilder.h"
+#include "llvm/Transforms/Utils/Cloning.h"
+#include "llvm/Transforms/Utils/LoopUtils.h"
+#include "plan.h"
+
+namespace far::compiler {
+namespace {
+
+// A larger loop gains little by a copy: what is done before it is small beside it.
+constexpr std::size_t most_copied = 100;
+
+// Where a loop is when it begins a chunk, in iterations.
+struct progress {
+  llvm::Value* done;  // null if nobody asks
+  llvm::Value* count;
+  llvm::Value* left;    // behind the chunk
+  llvm::PHINode* rest;  // in front of it; followed by the phis that carry those of the loop's header
+};
+
+// Volatile: it changes while loops run, and nothing in them says so.
+llvm::Value* load_evicted(llvm::IRBuilder<>& at, llvm::Value* has_evicted) {
+  return at.CreateLoad(at.getInt64Ty(), has_evicted, /*isVolatile=*/true);
+}
+
+class chunker {
+ public:
+  chunker(const plan& chosen, llvm::Function& function, emitter& emit)
+      : plan_(chosen), function_(function), emit_(emit) {}
+
+  void run();
+
+ private:
+  llvm::BasicBlock* block(const char* name, llvm::BasicBlock* before) {
+    return llvm::BasicBlock::Create(function_.getContext(), name, &function_, before);
+  }
+  // Whether short loops, too, have to look whether a page has left, because they would do without guards.
+  bool is_quiet() const { return !plan_.told.empty() || (plan_.keeps_copy && !plan_.is_regular); }
+  llvm::BasicBlock* copy();
+  llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
+  llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk);
+  progress begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter, llvm::PHINode* rest);
+  void sink(llvm::ArrayRef<llvm::BasicBlock*> reports);
+  void tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter);
+  void tell_streams(llvm::IRBuilder<>& at, const progress& chunk);
+  void tell_gathers(llvm::IRBuilder<>& at, const progress& chunk);
+  void look_ahead(llvm::IRBuilder<>& at, const progress& chunk);
+
+  const plan& plan_;
+  llvm::Function& function_;
+  emitter& emit_;
+};
+
+// Three streams at a time.
+void chunker::tell_streams(llvm::IRBuilder<>& at, const progress& chunk) {
+  llvm::Constant* const none = llvm::ConstantPointerNull::get(at.getPtrTy());
+  for (std::size_t first = 0; first < plan_.streams.size(); first += walk_streams) {
+    llvm::SmallVector<walked, walk_streams> walks;
+    llvm::SmallVector<llvm::Value*, 6> arguments{nullptr, plan_.iterations, chunk.rest};
+    for (std::size_t i = first; i < std::min(first + walk_streams, plan_.streams.size()); ++i) {
+      walks.push_back({static_cast<std::int32_t>(plan_.streams[i].step_bytes), plan_.streams[i].write});
+      arguments.push_back(plan_.starts[i]);
+    }
+    arguments.resize(3 + walk_streams, none);
+    arguments[0] = emit_.walk_of(walks, plan_.stream_iterations, function_);
+    at.CreateCall(emit_.stream(), arguments)->setCallingConv(llvm::CallingConv::PreserveMost);
+  }
+}
+
+void chunker::tell_gathers(llvm::IRBuilder<>& at, const progress& chunk) {
+  if (plan_.gathers.empty()) return;
+  llvm::Value* const is_first = at.CreateZExt(at.CreateICmpEQ(chunk.done, at.getInt64(0)), at.getInt64Ty());
+  for (std::size_t i = 0; i < plan_.gathers.size(); ++i) {
+    const gather& told = plan_.gathers[i];
+    llvm::Value* const step = at.getInt64(static_cast<std::uint64_t>(told.step_bytes));
+    llvm::Value* const position = at.CreatePtrAdd(plan_.indices[i], at.CreateMul(chunk.done, step));
+    const std::uint64_t bits = told.index->getType()->isPointerTy() ? 64 : told.index->getType()->getIntegerBitWidth();
+    llvm::Value* const kind = at.CreateOr(
+        at.CreateShl(is_first, 1), at.getInt64(pack_gather(told.write, i, bits / 8, told.is_signed, told.step_bytes,
+                                                           static_cast<std::int32_t>(told.scale))));
+    llvm::CallInst* const call = at.CreateCall(
+        emit_.gather(), {position, plan_.bases[i], chunk.count, chunk.rest, kind, emit_.site_of(function_)});
+    call->setCallingConv(llvm::CallingConv::PreserveMost);
+  }
+}
+
+void chunker::look_ahead(llvm::IRBuilder<>& at, const progress& chunk) {
+  // The phis of the chunk's block carry those of the header, in the same order, behind the number of iterations.
+  const auto start_of = [&](llvm::PHINode* phi) -> llvm::Value* {
+    auto carried = std::next(chunk.rest->getParent()->phis().begin());
+    for (llvm::PHINode& other : plan_.loop->getHeader()->phis()) {
+      if (&other == phi) break;
+      ++carried;
+    }
+    return &*carried;
+  };
+  for (std::size_t i = 0; i < plan_.slices.size(); ++i) {
+    emit_look(plan_.slices[i],
+              {chunk.done, chunk.count, chunk.rest, i, emit_.site_of(function_), plan_.loop->getLoopLatch()}, start_of,
+              emit_, at);
+  }
+}
+
+// From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams, so the runtime skips most.
+void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter) {
+  llvm::IRBuilder<> at(tell);
+  at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
+  llvm::SmallVector<llvm::BasicBlock*, 3> reports{tell};
+  if (plan_.told.empty() || plan_.streams.empty()) {
+    tell_streams(at, chunk);
+  } else {
+    llvm::BasicBlock* const walks = block("farheap.tell.streams", enter);
+    llvm::BasicBlock* const follows = block("farheap.tell.gathers", enter);
+    at.CreateCondBr(at.CreateICmpULT(plan_.iterations, at.getInt64(plan_.least_walked)), follows, walks);
+    at.SetInsertPoint(walks);
+    tell_streams(at, chunk);
+    at.CreateBr(follows);
+    at.SetInsertPoint(follows);
+    reports.append({walks, follows});
+  }
+  progress now = chunk;
+  if (!plan_.told.empty()) now.done = at.CreateSub(plan_.iterations, chunk.rest, "farheap.done");
+  tell_gathers(at, now);
+  look_ahead(at, now);
+  at.CreateBr(enter);
+  sink(reports);
+}
+
+using state = llvm::SmallVector<llvm::PHINode*, 8>;
+
+// Values that the loop's header takes from its latch pass through the end of the chunk into the next one.
+void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& chunk_end) {
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  std::size_t index = 0;
+  for (llvm::PHINode& phi : loop.getHeader()->phis()) {
+    llvm::PHINode* const next = chunk_end.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.next");
+    next->addIncoming(phi.getIncomingValueForBlock(latch), latch);
+    carried[index]->addIncoming(next, chunk_end.GetInsertBlock());
+    const int from_before = phi.getIncomingBlock(0) == latch ? 1 : 0;
+    phi.setIncomingBlock(static_cast<unsigned>(from_before), enter);
+    phi.setIncomingValueForBlock(enter, carried[index]);
+    ++index;
+  }
+}
+
+// Values that are used behind the loop pass through the end of the chunk, too.
+void carry_out(const llvm::Loop& loop, llvm::IRBuilder<>& chunk_end) {
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  for (llvm::PHINode& phi : loop.getExitBlock()->phis()) {
+    llvm::PHINode* const out = chunk_end.CreatePHI(phi.getType(), 1, phi.getName() + ".farheap.out");
+    const auto from = static_cast<unsigned>(phi.getBasicBlockIndex(latch));
+    out->addIncoming(phi.getIncomingValue(from), latch);
+    phi.setIncomingValue(from, out);
+    phi.setIncomingBlock(from, chunk_end.GetInsertBlock());
+  }
+}
+
+// The loop leaves for `end` when its counter has gone on by `count` from its value at the chunk's begin.
+void end_chunk(const plan& one, llvm::Value* begin, llvm::Value* count, llvm::IRBuilder<>& chunk,
+               llvm::BasicBlock* end) {
+  llvm::Value* const distance = chunk.CreateTrunc(count, begin->getType());
+  llvm::Value* const last = one.counts_down ? chunk.CreateSub(begin, distance) : chunk.CreateAdd(begin, distance);
+  auto* const branch = llvm::cast<llvm::BranchInst>(one.loop->getLoopLatch()->getTerminator());
+  llvm::IRBuilder<> at(branch);
+  branch->setCondition(at.CreateICmpEQ(one.counter->getIncomingValueForBlock(one.loop->getLoopLatch()), last));
+  branch->setSuccessor(0, end);
+  branch->setSuccessor(1, one.loop->getHeader());
+  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
+}
+
+// The same for a loop without such a counter: it gets one.
+void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlock* enter, llvm::BasicBlock* end) {
+  llvm::BasicBlock* const header = loop.getHeader();
+  llvm::IRBuilder<> first(header, header->begin());
+  llvm::PHINode* const counter = first.CreatePHI(first.getInt64Ty(), 2, "farheap.counter");
+  auto* const branch = llvm::cast<llvm::BranchInst>(loop.getLoopLatch()->getTerminator());
+  llvm::IRBuilder<> last(branch);
+  llvm::Value* const counted = last.CreateAdd(counter, last.getInt64(1));
+  counter->addIncoming(last.getInt64(0), enter);
+  counter->addIncoming(counted, loop.getLoopLatch());
+  branch->setCondition(last.CreateICmpEQ(counted, count));
+  branch->setSuccessor(0, end);
+  branch->setSuccessor(1, header);
+  branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
+}
+
+// The loop as it is, with a block in front of it, which is returned.
+llvm::BasicBlock* chunker::copy() {
+  llvm::Loop& loop = *plan_.loop;
+  llvm::BasicBlock* const exit = loop.getExitBlock();
+  llvm::BasicBlock* const preheader = loop.getLoopPreheader();
+  llvm::ValueToValueMapTy map;
+  llvm::SmallVector<llvm::BasicBlock*, 8> blocks;
+  for (llvm::BasicBlock* const original : loop.blocks()) {
+    llvm::BasicBlock* const one = llvm::CloneBasicBlock(original, map, ".farheap.copy", &function_);
+    one->moveBefore(loop.getHeader());
+    map[original] = one;
+    blocks.push_back(one);
+  }
+  auto* const header = llvm::cast<llvm::BasicBlock>(map[loop.getHeader()]);
+  llvm::BasicBlock* const before = block("farheap.copy", header);
+  map[preheader] = before;
+  llvm::remapInstructionsInBlocks(blocks, map);
+  for (llvm::BasicBlock* const one : blocks) {
+    for (llvm::Instruction& access : *one) {
+      if (is_quiet() && access.mayReadOrWriteMemory()) {
+        access.setMetadata(quiet_metadata, llvm::MDNode::get(function_.getContext(), {}));
+      }
+    }
+  }
+  llvm::IRBuilder<>(before).CreateBr(header);
+  for (llvm::PHINode& phi : exit->phis()) {
+    llvm::Value* const out = phi.getIncomingValueForBlock(loop.getLoopLatch());
+    const auto copied = map.find(out);
+    phi.addIncoming(copied != map.end() ? static_cast<llvm::Value*>(copied->second) : out,
+                    llvm::cast<llvm::BasicBlock>(map[loop.getLoopLatch()]));
+  }
+  return before;
+}
+
+// A loop with few iterations takes one comparison and two branches more than it did, and one without guards another
+// look, whether a page has left. Returns the block from which short loops go on.
+llvm::BasicBlock* chunker::branch_short(llvm::BasicBlock* place, llvm::BasicBlock* if_long,
+                                        llvm::BasicBlock* if_short) {
+  llvm::IRBuilder<> at(place);
+  at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
+  llvm::Value* const least = at.getInt64(plan_.least_iterations);
+  llvm::Value* const is_short = at.CreateICmpULT(plan_.iterations, least, "farheap.short");
+  if (!is_quiet()) {
+    at.CreateCondBr(is_short, if_short, if_long);
+    return place;
+  }
+  llvm::BasicBlock* const quiet = block("farheap.quiet", if_long);
+  at.CreateCondBr(is_short, quiet, if_long);
+  at.SetInsertPoint(quiet);
+  llvm::Value* const evicted = load_evicted(at, emit_.load(at, field::has_evicted));
+  at.CreateCondBr(at.CreateICmpEQ(evicted, at.getInt64(0)), if_short, if_long);
+  return quiet;
+}
+
+// Short loops, and all without a runtime, take the copy. Returns the block from which others go on to `chunk`.
+llvm::BasicBlock* chunker::branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk) {
+  llvm::BasicBlock* const plain = copy();
+  llvm::BasicBlock* const served = block("farheap.served", plain);
+  preheader->getTerminator()->eraseFromParent();
+  branch_short(preheader, served, plain);
+  llvm::IRBuilder<> at(served);
+  at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
+  at.CreateCondBr(at.CreateICmpNE(emit_.load(at, field::has_evicted), emit_.shared()), chunk, plain);
+  // The copy runs as long as nothing is far. This one has to wait for pages, and may be smaller.
+  llvm::LLVMContext& context = function_.getContext();
+  llvm::Metadata* const no_unrolling[] = {llvm::MDString::get(context, "llvm.loop.unroll.disable")};
+  llvm::Metadata* const no_interleaving[] = {
+      llvm::MDString::get(context, "llvm.loop.interleave.count"),
+      llvm::ConstantAsMetadata::get(llvm::ConstantInt::get(llvm::Type::getInt32Ty(context), 1))};
+  plan_.loop->setLoopID(llvm::makePostTransformationMetadata(
+      context, plan_.loop->getLoopID(), {"llvm.loop.unroll.", "llvm.loop.interleave."},
+      {llvm::MDNode::get(context, no_unrolling), llvm::MDNode::get(context, no_interleaving)}));
+  return served;
+}
+
+// What only the reports need is computed there, or in the first of their blocks: loops that report nothing neither
+// compute nor keep it.
+void chunker::sink(llvm::ArrayRef<llvm::BasicBlock*> reports) {
+  for (llvm::Instruction* const one : llvm::reverse(plan_.expanded)) {
+    if (one->use_empty() || llvm::isa<llvm::PHINode>(one) || one->mayReadOrWriteMemory()) continue;
+    llvm::SmallPtrSet<llvm::BasicBlock*, 4> users;
+    for (llvm::User* const user : one->users()) users.insert(llvm::cast<llvm::Instruction>(user)->getParent());
+    if (!llvm::all_of(users, [reports](llvm::BasicBlock* user) { return llvm::is_contained(reports, user); })) continue;
+    llvm::BasicBlock* const to = users.size() == 1 ? *users.begin() : reports.front();
+    one->moveBefore(*to, to->getFirstInsertionPt());
+  }
+}
+
+// What is left to do, or as much of it as fits into a chunk.
+progress chunker::begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter,
+                              llvm::PHINode* rest) {
+  llvm::IRBuilder<> at(check);
+  at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
+  llvm::Value* const has_evicted = emit_.load(at, field::has_evicted);
+  llvm::Value* const is_told = at.CreateICmpNE(load_evicted(at, has_evicted), at.getInt64(0));
+  llvm::Value* idle = at.getInt64(plan_.stream_iterations);
+  if (!plan_.keeps_copy) {
+    idle = at.CreateSelect(at.CreateICmpNE(has_evicted, emit_.shared()), idle, plan_.iterations);
+  }
+  llvm::Value* const limit = at.CreateSelect(is_told, at.getInt64(plan_.chunk_iterations), idle);
+  llvm::Value* const count = at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
+  llvm::Value* const left = at.CreateSub(rest, count);
+  at.CreateCondBr(is_told, tell, enter);
+  return {nullptr, count, left, rest};
+}
+
+//     preheader -> chunk (phis of the loop's state) -> check -> tell -> enter -> header ... latch -> chunk end
+//
+// and from there to the next chunk, or the exit. Short loops go from chunk to enter, or from the preheader to a copy of
+// the loop. The loop keeps its body. It counts the iterations of the chunk, and leaves after them.
+void chunker::run() {
+  llvm::Loop& loop = *plan_.loop;
+  llvm::BasicBlock* before = loop.getLoopPreheader();
+  llvm::BasicBlock* const header = loop.getHeader();
+  llvm::BasicBlock* const latch = loop.getLoopLatch();
+  llvm::BasicBlock* const exit = loop.getExitBlock();
+  llvm::LLVMContext& context = function_.getContext();
+  llvm::BasicBlock* const chunk = block("farheap.chunk", header);
+  llvm::BasicBlock* const check = block("farheap.check", header);
+  llvm::BasicBlock* const tell = block("farheap.tell", header);
+  llvm::BasicBlock* const enter = block("farheap.enter", header);
+  llvm::BasicBlock* const end = block("farheap.chunk.end", exit);
+
+  for (llvm::Instruction* const access : plan_.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
+  if (plan_.keeps_copy) {
+    llvm::BasicBlock* const served = branch_to_copy(before, chunk);
+    header->replacePhiUsesWith(before, served);
+    before = served;
+  } else {
+    before->getTerminator()->replaceSuccessorWith(header, chunk);
+  }
+
+  llvm::IRBuilder<> begin(chunk);
+  begin.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
+  llvm::PHINode* const rest = begin.CreatePHI(begin.getInt64Ty(), 2, "farheap.rest");
+  llvm::PHINode* counter = nullptr;
+  state carried;
+  for (llvm::PHINode& phi : header->phis()) {
+    llvm::PHINode* const outer = begin.CreatePHI(phi.getType(), 2, phi.getName() + ".farheap");
+    outer->addIncoming(phi.getIncomingValueForBlock(before), before);
+    carried.push_back(outer);
+    if (&phi == plan_.counter) counter = outer;
+  }
+  const llvm::BasicBlock* direct = nullptr;
+  if (plan_.keeps_copy) {
+    begin.CreateBr(check);
+  } else {
+    direct = branch_short(chunk, check, enter);
+  }
+
+  const progress all = begin_chunk(check, tell, enter, rest);
+  tell_all(tell, all, enter);
+
+  llvm::IRBuilder<> entry(enter);
+  llvm::Type* const word = entry.getInt64Ty();
+  llvm::PHINode* const count = entry.CreatePHI(word, 3, "farheap.count");
+  llvm::PHINode* const behind = entry.CreatePHI(word, 3, "farheap.left");
+  for (llvm::BasicBlock* const from : llvm::predecessors(enter)) {
+    count->addIncoming(from == direct ? rest : all.count, from);
+    behind->addIncoming(from == direct ? llvm::ConstantInt::get(word, 0) : all.left, from);
+  }
+  entry.CreateBr(header);
+
+  llvm::IRBuilder<> chunk_end(end);
+  carry_on(loop, carried, enter, chunk_end);
+  carry_out(loop, chunk_end);
+  chunk_end.SetCurrentDebugLocation(latch->getTerminator()->getDebugLoc());
+  rest->addIncoming(plan_.iterations, before);
+  rest->addIncoming(behind, end);
+  chunk_end.CreateCondBr(chunk_end.CreateICmpEQ(behind, chunk_end.getInt64(0)), exit, chunk);
+
+  if (counter == nullptr) return count_iterations(loop, count, enter, end);
+  llvm::IRBuilder<> last(enter->getTerminator());
+  end_chunk(plan_, counter, count, last, end);
+}
+
+}  // namespace
+
+bool can_keep_copy(const llvm::Loop& loop) {
+  if (!loop.isInnermost() || loop.getParentLoop() == nullptr) return false;
+  std::size_t instructions = 0;
+  for (const llvm::BasicBlock* const block : loop.blocks()) {
+    if (block->hasAddressTaken()) return false;
+    for (const llvm::Instruction& one : *block) {
+      if (!one.isDebugOrPseudoInst() && ++instructions > most_copied) return false;
+      const auto* const call = llvm::dyn_cast<llvm::CallBase>(&one);
+      if (one.getType()->isTokenTy() || (call != nullptr && (call->cannotDuplicate() || call->isConvergent()))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void split(const plan& one, llvm::Function& function, emitter& emit) {
+  chunker(one, function, emit).run();
+}
+
+}  // namespace far::compiler

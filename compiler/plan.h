@@ -1,0 +1,57 @@
+// How a loop is going to be split into chunks: streams.cc finds out, chunks.cc does it.
+#pragma once
+
+#include <cstdint>
+
+#include "emit.h"
+#include "gathers.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/Analysis/LoopInfo.h"
+#include "llvm/Analysis/ScalarEvolution.h"
+#include "slices.h"
+
+namespace far::compiler {
+
+inline constexpr std::size_t most_streams = 8;
+inline constexpr std::size_t most_gathers = 4;
+
+struct stream {
+  const llvm::SCEV* start;  // the first address
+  std::int64_t step_bytes;  // an iteration
+  bool write;
+  llvm::Instruction* access;
+  const char* unwanted;  // what profiles say against reporting it, or null
+};
+
+// Everything that needs scalar evolution is expanded before any loop is changed.
+struct plan {
+  llvm::Loop* loop;
+  llvm::SmallVector<stream, most_streams> streams;
+  llvm::SmallVector<gather, most_gathers> gathers;
+  llvm::SmallVector<slice, most_gathers> slices;
+  llvm::SmallVector<llvm::Instruction*, most_gathers> told;  // the accesses of the gathers and slices
+  const llvm::SCEV* iterations_less_one = nullptr;
+  llvm::PHINode* counter = nullptr;  // of the loop, if it can end a chunk
+  bool counts_down = false;
+  bool keeps_copy = false;  // the loop as it was, for few iterations and for runs without a runtime
+  bool is_regular = true;   // all that it accesses is in order, or does not change
+  std::uint64_t chunk_iterations = 0;
+  std::uint64_t stream_iterations = 0;  // streams are reported after so many: a multiple of a chunk
+  std::uint64_t least_iterations = 0;
+  std::uint64_t least_walked = 0;  // with fewer iterations, streams are not worth a report
+  // Expanded, in front of the loop.
+  llvm::Value* iterations = nullptr;
+  llvm::SmallVector<llvm::Value*, most_streams> starts;
+  llvm::SmallVector<llvm::Value*, most_gathers> indices;
+  llvm::SmallVector<llvm::Value*, most_gathers> bases;
+  llvm::SmallVector<llvm::Instruction*, 16> expanded;  // in an order in which each comes behind its operands
+};
+
+// Whether the loop is worth a copy that stays as it is, and can have one.
+[[nodiscard]] bool can_keep_copy(const llvm::Loop& loop);
+
+// Splits the loop. It keeps its body; analyses of the function are no longer valid.
+void split(const plan& one, llvm::Function& function, emitter& emit);
+
+}  // namespace far::compiler
