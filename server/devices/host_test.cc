@@ -287,7 +287,7 @@ TEST_F(DeviceCalls, MayHaveAnyArguments) {
     for (std::byte& one : arguments) one = static_cast<std::byte>(random());
     if (arguments.size() >= wire::device_request_bytes && random() % 4 != 0) {
       // Well-formed as far as that goes, but for nothing in particular.
-      wire::encode({.op = static_cast<device_op>(random() % 10),
+      wire::encode({.op = static_cast<device_op>(random() % 11),
                     .code = static_cast<std::uint32_t>(random() % 5),
                     .device = random() % 3,
                     .call = 2 + static_cast<std::uint64_t>(i),

@@ -81,8 +81,11 @@ bool has_ended(pid_t its_process) {
   return kill(its_process, 0) != 0;
 }
 
-TEST(DirectDevices, NeedNoThreadOfTheServerForACall) {
-  device_server server(server_options());
+// On io_uring, where that is permitted, and on epoll.
+class DirectDevicesOf : public ::testing::TestWithParam<bool> {};
+
+TEST_P(DirectDevicesOf, EachTransportNeedNoThreadOfTheServerForACall) {
+  device_server server(server_options(GetParam() ? std::vector<std::string>{"--epoll"} : std::vector<std::string>{}));
   const std::unique_ptr<device> made = make("tcp://" + server.host());
   EXPECT_TRUE(is_direct(process_of(*made)));
   made->compute(add, bytes_of(5));
@@ -94,6 +97,9 @@ TEST(DirectDevices, NeedNoThreadOfTheServerForACall) {
   server.signal(SIGKILL);
   EXPECT_TRUE(has_ended(its_process)) << "a device has outlived its server";
 }
+
+INSTANTIATE_TEST_SUITE_P(Both, DirectDevicesOf, ::testing::Bool(),
+                         [](const auto& of) { return of.param ? "Epoll" : "IoUring"; });
 
 TEST(DirectDevices, ThatEndInACallHarmNobodyElse) {
   device_server server(server_options());
