@@ -36,6 +36,7 @@ struct counters {
   counter around_pages;
   counter sampled_pages;
   counter wanted_samples;
+  counter returned_along;  // not in `statistics`: pages that came with others, soon after they had left
   counter fetched_pages;
   counter direct_reclaims;
 
@@ -63,6 +64,7 @@ struct counters {
                              &around_pages,
                              &sampled_pages,
                              &wanted_samples,
+                             &returned_along,
                              &fetched_pages,
                              &direct_reclaims,
                              &evicted_pages,

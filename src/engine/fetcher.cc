@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/neighbourhood.h"
 #include "engine/request_runs.h"
 #include "engine/submitter.h"
 
@@ -206,6 +207,7 @@ std::size_t fetcher::claim_ahead(page_id page, window ahead, std::optional<unsig
         word.with_state(state::fetching).with_eviction_priority(eviction_priority.value_or(word.eviction_priority()));
     if (shared_.pages.transition(candidate, word, coming)) {
       claimed[count++] = candidate;
+      if (shared_.evictions.epochs_since(word.epoch()) <= neighbourhood::soon) shared_.count.returned_along.add();
     } else {
       shared_.local.release(1);
     }

@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::size_t region_pages = neighbourhood::region_pages;
 
-constexpr unsigned samples_averaged = 32;
+// So many samples weigh as much as all that is known from earlier cohorts.
+constexpr std::uint64_t samples_remembered = 32;
 
 // The region is in use when at least half of its other pages are here. For fewer, the samples were rarely wanted.
 constexpr std::size_t least_here = region_pages / 2;
@@ -23,25 +24,29 @@ std::atomic<neighbourhood::sample>& neighbourhood::place_of(page_id page) {
 }
 
 void neighbourhood::note_miss(page_id page) {
-  count_return(page);
+  note_epoch();
+  if (time_.epochs_since(pages_.load(page).epoch()) <= soon) returned_.fetch_add(1, std::memory_order_relaxed);
   std::atomic<sample>& place = place_of(page);
   sample found = place.load(std::memory_order_relaxed);
-  if (found == 0 || page_of(found) != page) return;
-  // The thread that takes it out learns from it.
-  if (place.compare_exchange_strong(found, 0, std::memory_order_relaxed)) learn(is_recent(found));
+  if (found == 0 || page_of(found) != page || !is_recent(found)) return;
+  // The thread that takes it out counts it.
+  if (!place.compare_exchange_strong(found, 0, std::memory_order_relaxed)) return;
+  wanted_[epoch_of(found) % cohorts].fetch_add(1, std::memory_order_relaxed);
 }
 
-void neighbourhood::count_return(page_id page) {
-  if (time_.epochs_since(pages_.load(page).epoch()) <= soon) returned_.fetch_add(1, std::memory_order_relaxed);
-  if ((misses_.fetch_add(1, std::memory_order_relaxed) + 1) % misses_a_period == 0) end_period();
-}
-
-void neighbourhood::end_period() {
-  const std::uint64_t evicted = count_.evicted_pages.get();
-  const std::uint64_t then = evicted_then_.exchange(evicted, std::memory_order_relaxed);
-  const std::uint64_t left = then <= evicted ? evicted - then : evicted;  // in a child of a fork, counts begin again
-  const std::uint64_t returned = std::min(returned_.exchange(0, std::memory_order_relaxed), left);
-  returning_share_.store(left == 0 ? 0 : static_cast<unsigned>(returned * whole / left), std::memory_order_relaxed);
+// Pages that come back with others are not missed, and had they not come, some of them would have been: as many as of
+// the samples. Without them, regions that come whole would hide how much the pages that leave are missed.
+void neighbourhood::learn_returns() {
+  const auto since = [](std::uint64_t now, std::atomic<std::uint64_t>& then) {
+    const std::uint64_t before = then.exchange(now, std::memory_order_relaxed);
+    return before <= now ? now - before : now;  // in a child of a fork, counts begin again
+  };
+  const std::uint64_t left = since(count_.evicted_pages.get(), evicted_then_);
+  const std::uint64_t along = since(count_.returned_along.get(), along_then_);
+  const std::uint64_t missed = returned_.exchange(0, std::memory_order_relaxed);
+  const std::uint64_t spared = along * wanted_share_.load(std::memory_order_relaxed) / whole;
+  const std::uint64_t returned = std::min(missed + spared, left);
+  if (left > 0) returning_share_.store(static_cast<unsigned>(returned * whole / left), std::memory_order_relaxed);
 }
 
 // A page that comes along saves a miss if it is wanted, causes one if the page that leaves for it is, and costs about a
@@ -51,6 +56,7 @@ bool neighbourhood::is_worth_it() const {
 }
 
 window neighbourhood::around(page_id miss) {
+  note_epoch();
   const page_id first = miss - miss % region_pages;
   std::size_t here = 0;
   std::size_t remote = 0;
@@ -75,20 +81,42 @@ window neighbourhood::around(page_id miss) {
 bool neighbourhood::leave_out(page_id page) {
   std::atomic<sample>& place = place_of(page);
   sample before = place.load(std::memory_order_relaxed);
-  if (before != 0 && is_recent(before)) return false;
-  if (!place.compare_exchange_strong(before, pack(page, time_.epoch()), std::memory_order_relaxed)) return false;
-  // A sample that came back in another way, with a walk or a hint, proves nothing.
-  if (before != 0 && pages_.load(page_of(before)).where() == state::remote) learn(false);
-  return true;
+  return before == 0 && place.compare_exchange_strong(before, pack(page, time_.epoch()), std::memory_order_relaxed);
 }
 
-void neighbourhood::learn(bool wanted) {
-  count_.sampled_pages.add();
-  if (wanted) count_.wanted_samples.add();
-  const unsigned share = wanted_share_.load(std::memory_order_relaxed);
-  const unsigned change = wanted ? (whole - share + samples_averaged - 1) / samples_averaged
-                                 : 0 - (share + samples_averaged - 1) / samples_averaged;
-  wanted_share_.store(share + change, std::memory_order_relaxed);
+// At the first call in an epoch. Pages leave in bursts, many misses apart, so shorter periods tell nothing.
+void neighbourhood::note_epoch() {
+  const unsigned now = time_.epoch();
+  unsigned seen = epoch_seen_.load(std::memory_order_relaxed);
+  if (seen == now || !epoch_seen_.compare_exchange_strong(seen, now, std::memory_order_relaxed)) return;
+  judge_samples(now);
+  learn_returns();
+}
+
+// Those that cannot be missed soon any more.
+void neighbourhood::judge_samples(unsigned now) {
+  std::uint64_t unwanted = 0;
+  for (std::atomic<sample>& place : samples_) {
+    sample found = place.load(std::memory_order_relaxed);
+    if (found == 0 || is_recent(found)) continue;
+    if (!place.compare_exchange_strong(found, 0, std::memory_order_relaxed)) continue;
+    // A sample that came back in another way, with a walk or a hint, proves nothing.
+    unwanted += pages_.load(page_of(found)).where() == state::remote;
+  }
+  std::uint64_t wanted = 0;
+  for (unsigned cohort = 0; cohort < cohorts; ++cohort) {
+    const bool is_open = (now - cohort) % cohorts <= soon;
+    if (!is_open) wanted += wanted_[cohort].exchange(0, std::memory_order_relaxed);
+  }
+  learn_wanted(wanted, wanted + unwanted);
+}
+
+void neighbourhood::learn_wanted(std::uint64_t wanted, std::uint64_t samples) {
+  count_.sampled_pages.add(samples);
+  count_.wanted_samples.add(wanted);
+  const std::uint64_t known = wanted_share_.load(std::memory_order_relaxed);
+  const std::uint64_t share = (known * samples_remembered + wanted * whole) / (samples_remembered + samples);
+  wanted_share_.store(static_cast<unsigned>(share), std::memory_order_relaxed);
 }
 
 }  // namespace far::engine

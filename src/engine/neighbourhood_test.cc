@@ -25,13 +25,15 @@ class region_fetch : public testing::Test {
   }
   void pass_epochs(std::uint64_t epochs) { count_.evicted_pages.add(epochs * budget_pages / 8); }
 
-  // Regions that the program goes on to use: whichever page was the sample is missed.
+  // A region that the program goes on to use: whichever page was the sample is missed.
+  void use_whole_region() {
+    const page_id first = new_region(8);
+    static_cast<void>(asked_.around(first + 8));
+    for (page_id page = first + 9; page < first + region_pages; ++page) asked_.note_miss(page);
+  }
   void use_whole_regions(int times) {
-    for (int i = 0; i < times; ++i) {
-      const page_id first = new_region(8);
-      static_cast<void>(asked_.around(first + 8));
-      for (page_id page = first + 9; page < first + region_pages; ++page) asked_.note_miss(page);
-    }
+    for (int i = 0; i < times; ++i) use_whole_region();
+    pass_epochs(2);
   }
   // Regions of which the program uses half, and no more.
   void use_half_regions(int times) {
@@ -62,10 +64,10 @@ TEST_F(region_fetch, does_not_begin_before_samples_were_wanted) {
   EXPECT_EQ(around_in_use().count, 0u);
   EXPECT_EQ(around_in_use().count, 0u);
   use_whole_regions(100);
-  EXPECT_EQ(count_.sampled_pages.get(), 100u);
-  EXPECT_EQ(count_.wanted_samples.get(), 100u);
   const page_id first = new_region(8);
   const window region = asked_.around(first + 10);
+  EXPECT_EQ(count_.sampled_pages.get(), 102u);
+  EXPECT_EQ(count_.wanted_samples.get(), 100u);
   EXPECT_EQ(region.count, region_pages);
   EXPECT_EQ(first + 10 + static_cast<page_id>(region.first), first);
   EXPECT_EQ(region.stride, 1);
@@ -84,9 +86,10 @@ TEST_F(region_fetch, samples_no_pages_whose_objects_come_one_by_one) {
     }
     static_cast<void>(asked_.around(first + 8));
   }
-  EXPECT_EQ(count_.sampled_pages.get(), 0u);
+  pass_epochs(2);
   use_whole_regions(100);
-  EXPECT_EQ(count_.sampled_pages.get(), 100u);
+  EXPECT_EQ(around_in_use().count, region_pages);
+  EXPECT_EQ(count_.sampled_pages.get(), 100u) << "those that were used";
 }
 
 TEST_F(region_fetch, ends_when_samples_are_not_wanted) {
@@ -97,6 +100,20 @@ TEST_F(region_fetch, ends_when_samples_are_not_wanted) {
   EXPECT_EQ(around_in_use().count, 0u);
   use_whole_regions(100);
   EXPECT_EQ(around_in_use().count, region_pages) << "begins again";
+}
+
+// Samples that are wanted are known to be before the others.
+TEST_F(region_fetch, waits_for_all_samples_of_an_epoch) {
+  for (int i = 0; i < 100; ++i) {
+    use_whole_region();
+    static_cast<void>(around_in_use());
+    static_cast<void>(around_in_use());
+    static_cast<void>(around_in_use());
+    EXPECT_EQ(around_in_use().count, 0u) << i;
+    if (i % 20 == 19) pass_epochs(2);
+  }
+  EXPECT_GT(count_.sampled_pages.get(), 3 * count_.wanted_samples.get());
+  EXPECT_GT(count_.wanted_samples.get(), 0u);
 }
 
 TEST_F(region_fetch, costs_more_than_it_saves_if_few_samples_are_wanted) {
@@ -118,6 +135,31 @@ TEST_F(region_fetch, ends_while_pages_that_leave_are_missed_soon) {
   have_just_left_ = false;
   miss_others(1000);
   EXPECT_EQ(around_in_use().count, region_pages);
+}
+
+TEST_F(region_fetch, does_not_begin_between_two_bursts_of_evictions) {
+  use_whole_regions(100);
+  have_just_left_ = true;
+  miss_others(1000);
+  for (int i = 0; i < 100; ++i) {
+    for (int misses = 0; misses < 20; ++misses) {
+      asked_.note_miss(new_region(0));
+      EXPECT_EQ(around_in_use().count, 0u);
+    }
+    count_.evicted_pages.add(20);
+  }
+}
+
+// Pages that come back along with others are not missed.
+TEST_F(region_fetch, ends_when_most_of_what_leaves_comes_back_along) {
+  use_whole_regions(100);
+  ASSERT_EQ(around_in_use().count, region_pages);
+  for (int i = 0; i < 1000; ++i) {
+    use_whole_region();
+    count_.evicted_pages.add(16);
+    count_.returned_along.add(15);
+  }
+  EXPECT_EQ(around_in_use().count, 0u);
 }
 
 // The counts of a child of a fork begin again.
@@ -169,6 +211,7 @@ TEST_F(region_fetch, does_not_come_for_a_sample_alone) {
 
 TEST_F(region_fetch, leaves_sparse_regions_alone) {
   use_whole_regions(100);
+  ASSERT_EQ(around_in_use().count, region_pages);
   const std::uint64_t sampled = count_.sampled_pages.get();
   for (int i = 0; i < 1000; ++i) {
     const page_id first = new_region(7);
