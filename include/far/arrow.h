@@ -127,14 +127,24 @@ inline ArrowArray column_to_arrow(const column& from, std::size_t first, std::si
   std::size_t nulls = 0;
   from.visit([&](const auto& all) {
     using T = typename std::remove_cvref_t<decltype(all)>::value_type;
-    using sent = std::conditional_t<std::is_same_v<T, std::int16_t>, std::int64_t, T>;
     std::vector<T> numbers(count);
     all.read(first, std::span<T>(numbers));
-    const interval<T> valid = column::valid(all);
-    const std::vector<sent> values(numbers.begin(), numbers.end());
-    owner->buffers = {arrow_buffer(count / 8 + 1), arrow_buffer(count * sizeof(sent))};
-    if (count > 0) std::memcpy(owner->buffers[1].data(), values.data(), count * sizeof(sent));
-    if constexpr (std::is_same_v<T, std::uint8_t>) owner->buffers[1] = arrow_buffer(count / 8 + 1);
+    const interval<T> valid = from.valid(all);
+    owner->buffers = {arrow_buffer(count / 8 + 1), {}};
+    if (from.type() == column_type::boolean) {
+      owner->buffers[1] = arrow_buffer(count / 8 + 1);
+    } else if (from.type() == column_type::int64 || from.type() == column_type::time) {
+      const std::vector<std::int64_t> wide(numbers.begin(), numbers.end());
+      owner->buffers[1] = arrow_buffer(count * sizeof(std::int64_t));
+      if (count > 0) std::memcpy(owner->buffers[1].data(), wide.data(), count * sizeof(std::int64_t));
+    } else if (from.type() == column_type::float64) {
+      const std::vector<double> wide(numbers.begin(), numbers.end());
+      owner->buffers[1] = arrow_buffer(count * sizeof(double));
+      if (count > 0) std::memcpy(owner->buffers[1].data(), wide.data(), count * sizeof(double));
+    } else {
+      owner->buffers[1] = arrow_buffer(count * sizeof(T));
+      if (count > 0) std::memcpy(owner->buffers[1].data(), numbers.data(), count * sizeof(T));
+    }
     for (std::size_t i = 0; i < count; ++i) {
       const bool is_value = numbers[i] >= valid.lowest && numbers[i] <= valid.highest;
       if (is_value) set_bit(owner->buffers[0], i);

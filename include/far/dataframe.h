@@ -70,7 +70,7 @@ class dataframe {
   }
   // Likewise, with values; it has as many as there are rows.
   column& add(std::string name, column values) {
-    if (has(name)) throw std::invalid_argument("a data frame has one column '" + name + "' only");
+    if (has(name)) throw_one_only(name);
     if (!columns_.empty() && values.size() != rows()) {
       throw std::invalid_argument("the column '" + name + "' has " + std::to_string(values.size()) +
                                   " rows, and the others have " + std::to_string(rows()));
@@ -100,20 +100,33 @@ class dataframe {
   // value. For instance: derive<double, double>("sum", {"a", "b"}, [](double a, double b) { return a + b; }).
   template <typename... Arguments, typename Make>
   column& derive(std::string name, const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Make& make) {
-    using result_type = std::invoke_result_t<const Make&, Arguments...>;
-    column fresh(in_, detail::column_type_of<result_type>());
-    std::vector<detail::number_of_column<result_type>> made;
-    scan<Arguments...>(
-        inputs,
-        [&](std::size_t, bool is_any_null, Arguments... values) {
-          made.push_back(is_any_null ? detail::null_of<result_type>()
-                                     : static_cast<detail::number_of_column<result_type>>(make(values...)));
-        },
-        [&] {
-          fresh.append_numbers(std::span<const detail::number_of_column<result_type>>(made));
-          made.clear();
-        });
-    return add(std::move(name), std::move(fresh));
+    derive_together<Arguments...>({std::move(name)}, inputs,
+                                  [&](Arguments... values) { return std::tuple(make(values...)); });
+    return columns_.back().second;
+  }
+  // Several new columns in one walk over the inputs: `make` returns a std::tuple with a value for each name. For
+  // instance: derive_together<double>({"root", "is_small"}, {"a"}, [](double a) { return std::tuple(std::sqrt(a), a <
+  // 1); }).
+  template <typename... Arguments, typename Make>
+  void derive_together(
+      std::array<std::string, std::tuple_size_v<std::invoke_result_t<const Make&, Arguments...>>> names,
+      const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Make& make) {
+    for (const std::string& name : names) {
+      if (has(name) || std::ranges::count(names, name) > 1) throw_one_only(name);
+    }
+    using results = std::invoke_result_t<const Make&, Arguments...>;
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      std::tuple fresh{detail::derived_column<std::tuple_element_t<I, results>>(in_)...};
+      scan<Arguments...>(
+          inputs,
+          [&](std::size_t, bool is_any_null, Arguments... values) {
+            if (is_any_null) return (std::get<I>(fresh).add_null(), ...);
+            const results made = make(values...);
+            (std::get<I>(fresh).add(std::get<I>(made)), ...);
+          },
+          [&] { (std::get<I>(fresh).store(), ...); });
+      (add(std::move(names[I]), std::move(std::get<I>(fresh)).take()), ...);
+    }(std::make_index_sequence<std::tuple_size_v<results>>());
   }
 
   // The rows for whose values `is_wanted` returns true; those with a null among them are not. Arguments as of derive().
@@ -170,6 +183,9 @@ class dataframe {
  private:
   static constexpr std::size_t rows_at_a_time = 8192;
 
+  [[noreturn]] static void throw_one_only(const std::string& name) {
+    throw std::invalid_argument("a data frame has one column '" + name + "' only");
+  }
   [[nodiscard]] std::size_t find(std::string_view name) const {
     std::size_t at = 0;
     while (at < columns_.size() && columns_[at].first != name) ++at;
@@ -188,10 +204,11 @@ class dataframe {
     static_assert(sizeof...(Arguments) > 0);
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       std::tuple all{detail::number_reader<Arguments>((*this)[inputs[I]], inputs[I])...};
+      const detail::walk how(in_, ((*this)[inputs[I]].bytes() + ...));
       for (std::size_t first = 0; first < rows(); first += rows_at_a_time) {
         const scope here(in_.home());
         const std::size_t count = std::min(rows_at_a_time, rows() - first);
-        const std::tuple parts{std::get<I>(all).chunk(here, first, count)...};
+        const std::tuple parts{std::get<I>(all).chunk(how, here, first, count)...};
         for (std::size_t i = 0; i < count; ++i) {
           visit(first + i, (detail::is_null<Arguments>(std::get<I>(parts)[i]) || ...),
                 static_cast<Arguments>(std::get<I>(parts)[i])...);

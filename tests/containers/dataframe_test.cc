@@ -12,6 +12,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/units.h"
@@ -133,10 +134,14 @@ TEST_F(dataframes, answer_questions_about_columns) {
   for (const placement where : {placement::there, placement::here, placement::automatic}) {
     frame.place(where);
     home_->evict_all();
-    const std::uint64_t before = home_->statistics().reduced_pages;
+    const runtime_statistics before = home_->statistics();
     EXPECT_EQ(frame["real"].count(), reals.size());
+    EXPECT_EQ(home_->statistics().fetched_pages, before.fetched_pages);  // known since they were appended
+    EXPECT_EQ(home_->statistics().reduced_pages, before.reduced_pages);
+    EXPECT_EQ(frame["real"].count_between(0.0, null),
+              static_cast<std::size_t>(std::ranges::count_if(reals, [](double real) { return real >= 0; })));
     if (where != placement::automatic) {
-      EXPECT_EQ(home_->statistics().reduced_pages > before, where == placement::there);
+      EXPECT_EQ(home_->statistics().reduced_pages > before.reduced_pages, where == placement::there);
     }
     EXPECT_EQ(frame["real"].min(), cell(reals.front()));
     EXPECT_EQ(frame["real"].max(), cell(reals.back()));
@@ -215,6 +220,31 @@ TEST_F(dataframes, derive_columns_and_filter_rows) {
     if (row.number && *row.number >= 5 && *row.number <= 7) expect_row(few, at++, row);
   }
   EXPECT_EQ(few.rows(), at);
+}
+
+TEST_F(dataframes, derive_several_columns_in_one_walk) {
+  const std::vector<plain_row> rows = some(20'000, 9);
+  dataframe frame = frame_of(rows);
+  frame.derive_together<std::int64_t, double>(
+      {"half", "sum", "is_less"}, {"number", "real"}, [](std::int64_t number, double real) {
+        return std::tuple(number / 2, static_cast<double>(number) + real, static_cast<double>(number) < real);
+      });
+  EXPECT_EQ(frame["half"].type(), column_type::int64);
+  EXPECT_EQ(frame["is_less"].type(), column_type::boolean);
+  for (std::size_t i = 0; i < rows.size(); i += 3) {
+    const bool is_any_null = !rows[i].number || !rows[i].real;
+    ASSERT_EQ(frame["half"].at(i), is_any_null ? cell(null) : cell(*rows[i].number / 2)) << i;
+    if (is_any_null) continue;
+    const auto number = static_cast<double>(*rows[i].number);
+    ASSERT_EQ(frame["sum"].at(i), cell(number + *rows[i].real)) << i;
+    ASSERT_EQ(frame["is_less"].at(i), cell(number < *rows[i].real)) << i;
+  }
+  // All or none.
+  const auto twice = [](double real) { return std::tuple(real, real); };
+  EXPECT_THROW(frame.derive_together<double>({"new", "half"}, {"real"}, twice), std::invalid_argument);
+  EXPECT_THROW(frame.derive_together<double>({"new", "new"}, {"real"}, twice), std::invalid_argument);
+  EXPECT_THROW(frame.derive_together<double>({"new", "newer"}, {"number"}, twice), std::invalid_argument);
+  EXPECT_FALSE(frame.has("new"));
 }
 
 TEST_F(dataframes, are_sorted_with_nulls_last_and_equal_rows_in_their_order) {
@@ -298,7 +328,7 @@ TEST_F(dataframes, join_many_rows_with_many) {
   }
 }
 
-TEST_F(dataframes, keep_short_integers_in_two_bytes_until_a_longer_one_comes) {
+TEST_F(dataframes, keep_integers_in_few_bytes_until_a_longer_one_comes) {
   dataframe frame(*home_);
   frame.add("x", column_type::int64);
   std::vector<cell> expected;
@@ -327,14 +357,38 @@ TEST_F(dataframes, keep_short_integers_in_two_bytes_until_a_longer_one_comes) {
   EXPECT_EQ(frame["x"].count_between(std::int64_t{-32'767}, std::int64_t{-32'763}), 2u);  // one between is null
   frame.derive<std::int64_t>("same", {"x"}, [](std::int64_t x) { return x; });
   expect_all(frame["same"]);
+  dataframe bytes(*home_);
+  bytes.add("x", column_type::int64);
+  for (std::int64_t i = -127; i <= 127; ++i) bytes.append({i});
+  bytes.append({null});
+  ASSERT_NE(bytes["x"].numbers<std::int8_t>(), nullptr);
+  EXPECT_EQ(bytes["x"].counts().size(), 255u);
+  EXPECT_EQ(bytes["x"].counts().front(), std::pair(cell(std::int64_t{-127}), std::uint64_t{1}));
+  EXPECT_EQ(bytes["x"].count_between(std::int64_t{-300}, std::int64_t{-120}), 8u);
+  EXPECT_EQ(bytes["x"].rows_between(std::int64_t{120}, null).size(), 8u);
+  EXPECT_EQ(bytes["x"].median(), 0.0);
+  EXPECT_EQ(bytes.join(frame, "x").rows(), 102u);
+  bytes.append({std::int64_t{-128}});
+  ASSERT_NE(bytes["x"].numbers<std::int16_t>(), nullptr);
+  EXPECT_EQ(bytes["x"].counts().size(), 256u);
+  EXPECT_EQ(bytes["x"].at(255), cell(null));
+  EXPECT_EQ(bytes["x"].count_between(std::int64_t{-300}, std::int64_t{-120}), 9u);
 
   column wide = frame["x"].take(frame["x"].rows_between(null, null));
   ASSERT_NE(wide.numbers<std::int16_t>(), nullptr);
   const std::vector<std::int64_t> more = {1, column::no_integer, -32'768};
   wide.append_numbers(std::span<const std::int64_t>(more));
-  ASSERT_NE(wide.numbers<std::int64_t>(), nullptr);
+  ASSERT_NE(wide.numbers<std::int32_t>(), nullptr);
   EXPECT_EQ(wide.count(), values + 2);
   EXPECT_EQ(wide.min(), cell(std::int64_t{-32'768}));
+  EXPECT_EQ(wide.at(wide.size() - 2), cell(null));
+  EXPECT_EQ(wide.count_between(std::int64_t{-1} << 40, std::int64_t{-32'767}), 2u);
+  wide.append(std::int64_t{-1} << 31);  // null among four bytes
+  ASSERT_NE(wide.numbers<std::int64_t>(), nullptr);
+  EXPECT_EQ(wide.count(), values + 3);
+  EXPECT_EQ(wide.min(), cell(std::int64_t{-1} << 31));
+  EXPECT_EQ(wide.at(wide.size() - 3), cell(null));
+  EXPECT_EQ(wide.rows_equal(std::int64_t{1}).size(), 2u);
   frame.append({std::int64_t{1} << 40, null});
   expected.emplace_back(std::int64_t{1} << 40);
   ASSERT_EQ(frame["x"].numbers<std::int16_t>(), nullptr);
@@ -343,6 +397,121 @@ TEST_F(dataframes, keep_short_integers_in_two_bytes_until_a_longer_one_comes) {
   // Equal values are equal in two bytes and in eight.
   EXPECT_EQ(narrow.join(frame, "x").rows(), values);
   EXPECT_EQ(frame.join(narrow, "x").rows(), values);
+}
+
+TEST_F(dataframes, keep_reals_in_four_bytes_until_one_needs_more) {
+  dataframe frame(*home_);
+  frame.add("x", column_type::float64);
+  std::vector<double> values;
+  for (int i = 0; i < 20'000; ++i) {
+    frame.append({i % 9 == 0 ? cell(null) : cell(i / 16.0 - 500)});
+    if (i % 9 != 0) values.push_back(i / 16.0 - 500);
+  }
+  home_->evict_all();
+  ASSERT_NE(frame["x"].numbers<float>(), nullptr);
+  const dataframe narrow = frame.sort("x", order::descending);
+  const auto expect_all = [&] {
+    EXPECT_EQ(frame["x"].count(), values.size());
+    EXPECT_EQ(frame["x"].at(9), cell(null));
+    EXPECT_EQ(frame["x"].at(19'999), cell(values.back()));
+    EXPECT_EQ(frame["x"].min(), cell(values.front()));
+    EXPECT_EQ(frame["x"].sum(), cell(std::accumulate(values.begin(), values.end(), 0.0)));
+    EXPECT_EQ(frame["x"].median(), (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2);
+    // Bounds that are no floats.
+    for (const double bound : {0.1, 16.0, 16 - 1e-12, 16 + 1e-12, 1e300, -1e300}) {
+      const auto above = std::ranges::count_if(values, [&](double one) { return one >= bound; });
+      EXPECT_EQ(frame["x"].count_between(bound, null), static_cast<std::size_t>(above));
+      const auto below = std::ranges::count_if(values, [&](double one) { return one <= bound; });
+      EXPECT_EQ(frame["x"].rows_between(null, bound).size(), static_cast<std::size_t>(below));
+    }
+    // Equal values are equal in four bytes and in eight.
+    EXPECT_EQ(narrow.join(frame, "x").rows(), values.size());
+    EXPECT_EQ(frame.join(narrow, "x", join_kind::left).rows(), frame.rows());
+  };
+  expect_all();
+  EXPECT_EQ(narrow["x"].at(0), cell(values.back()));
+  frame.derive<double>("twice", {"x"}, [](double x) { return 2 * x; });
+  ASSERT_NE(frame["twice"].numbers<float>(), nullptr);
+  EXPECT_EQ(frame["twice"].at(1), cell(2 * values.front()));
+  const double most = std::numeric_limits<float>::max();
+  frame.append({most * 4, null});
+  ASSERT_NE(frame["x"].numbers<double>(), nullptr);
+  EXPECT_EQ(frame["x"].max(), cell(most * 4));
+  EXPECT_EQ(frame["x"].count_between(1e30, null), 1u);
+  EXPECT_EQ(frame["x"].at(9), cell(null));
+  EXPECT_EQ(frame["x"].at(19'999), cell(values.back()));
+}
+
+TEST_F(dataframes, keep_times_in_four_bytes_until_2038) {
+  dataframe frame(*home_);
+  frame.add("at", column_type::time);
+  constexpr std::int64_t noon = 1'458'000'000;
+  for (std::int64_t i = 0; i < 5'000; ++i) frame.append({i % 7 == 0 ? cell(null) : cell(timestamp{noon + i})});
+  home_->evict_all();
+  ASSERT_NE(frame["at"].numbers<std::int32_t>(), nullptr);
+  const auto expect_all = [&] {
+    EXPECT_EQ(frame["at"].min(), cell(timestamp{noon + 1}));
+    EXPECT_EQ(frame["at"].null_count(), 715u);
+    EXPECT_EQ(frame["at"].at(7), cell(null));
+    EXPECT_EQ(frame["at"].at(4'999), cell(timestamp{noon + 4'999}));
+    EXPECT_EQ(frame["at"].rows_equal(timestamp{noon + 100}).size(), 1u);
+    EXPECT_EQ(frame["at"].rows_between(null, timestamp{noon + 13}).size(), 12u);
+  };
+  expect_all();
+  EXPECT_EQ(frame["at"].count_between(timestamp{std::int64_t{1} << 40}, null), 0u);
+  const dataframe sorted = frame.sort("at", order::descending);
+  EXPECT_EQ(sorted["at"].at(0), cell(timestamp{noon + 4'999}));
+  EXPECT_EQ(sorted["at"].at(4'999), cell(null));
+  EXPECT_EQ(frame.join(sorted, "at").rows(), 4'285u);
+  EXPECT_EQ(frame.group_by({"at"}, {{"at", aggregate::max}})["at_max"].at(0), cell(timestamp{noon + 1}));
+  frame.derive<std::int64_t>("second", {"at"}, [](std::int64_t at) { return at - noon; });
+  EXPECT_EQ(frame["second"].max(), cell(std::int64_t{4'999}));
+  EXPECT_EQ(frame["second"].null_count(), 715u);
+  constexpr timestamp late{std::int64_t{1} << 32};
+  frame.append({late, null});
+  ASSERT_NE(frame["at"].numbers<std::int64_t>(), nullptr);
+  expect_all();
+  EXPECT_EQ(frame["at"].max(), cell(late));
+}
+
+// What is known without a question is what a question would have found, bit for bit, however they were appended.
+TEST_F(dataframes, know_of_all_values_what_a_question_finds) {
+  std::mt19937_64 random(17);
+  const auto expect_known = []<typename T>(const column& values, const vector<T>& numbers) {
+    static_assert(!std::is_same_v<T, float>);  // others add them up in another order
+    const summary<T> found = numbers.summarize(values.valid(numbers));
+    const summary<T> known = values.known(numbers);
+    ASSERT_EQ(known.count(), found.count());
+    if (found.count() == 0) return;
+    EXPECT_EQ(detail::bits_of(known.min()), detail::bits_of(found.min()));
+    EXPECT_EQ(detail::bits_of(known.max()), detail::bits_of(found.max()));
+    EXPECT_EQ(known.sum(), found.sum());
+    EXPECT_EQ(known.mean(), found.mean());
+  };
+  for (const std::size_t most : {1u, 300u, 9'000u, 40'000u}) {
+    column reals(*home_, column_type::float64);
+    column integers(*home_, column_type::int64);
+    for (int part = 0; part < 30; ++part) {
+      std::vector<double> some(random() % most + 1);
+      std::vector<std::int64_t> wholes(some.size());
+      for (double& one : some) {
+        one = std::ldexp(static_cast<double>(random() % 2'000'003) - 1e6, static_cast<int>(random() % 40)) / 3;
+        if (random() % 11 == 0) one = column::no_real;
+      }
+      for (std::int64_t& one : wholes) {
+        one = random() % 11 == 0 ? column::no_integer : static_cast<std::int64_t>(random()) >> (part < 10 ? 50 : 24);
+      }
+      some.front() = 0.1;  // no float
+      if (part % 5 == 4) some = {-0.0};
+      reals.append_numbers(std::span<const double>(some));
+      integers.append_numbers(std::span<const std::int64_t>(wholes));
+      if (part % 6 != 5) continue;
+      expect_known(reals, *reals.numbers<double>());
+      integers.visit([&]<typename T>(const vector<T>& numbers) {
+        if constexpr (std::is_integral_v<T>) expect_known(integers, numbers);
+      });
+    }
+  }
 }
 
 TEST_F(dataframes, are_grouped_by_columns) {

@@ -110,7 +110,7 @@ class placed_questions : public heap::real_pager_test<> {
 };
 
 TEST_F(placed_questions, about_a_small_column_are_asked_there_until_it_is_fetched) {
-  const dataframe frame = numbers(50'000);  // 98 pages
+  const dataframe frame = numbers(50'000);  // 49 pages
   const std::uint64_t before = fetched();
   int questions = 0;
   for (; fetched() == before; ++questions) {
@@ -124,23 +124,20 @@ TEST_F(placed_questions, about_a_small_column_are_asked_there_until_it_is_fetche
   EXPECT_EQ(asked(), asked_before) << "it is here";
 }
 
-TEST_F(placed_questions, about_all_values_are_asked_once_until_the_column_changes) {
+TEST_F(placed_questions, about_all_values_are_answered_without_their_pages) {
   dataframe frame = numbers(50'000);
-  frame.place(placement::there);
+  const std::uint64_t before = asked() + fetched();
   EXPECT_EQ(frame["x"].max(), cell(std::int64_t{49'999}));
-  const std::uint64_t once = asked();
-  EXPECT_GT(once, 0u);
   EXPECT_EQ(frame["x"].min(), cell(std::int64_t{0}));
   EXPECT_EQ(frame["x"].sum(), cell(std::int64_t{50'000} * 49'999 / 2));
   EXPECT_EQ(frame["x"].null_count(), 0u);
-  EXPECT_EQ(asked(), once);
+  EXPECT_EQ(asked() + fetched(), before);
   frame.append({std::int64_t{70'000}});
   EXPECT_EQ(frame["x"].max(), cell(std::int64_t{70'000}));
   const std::vector<std::int64_t> more = {80'000, column::no_integer};
   frame["x"].append_numbers(std::span<const std::int64_t>(more));
   EXPECT_EQ(frame["x"].max(), cell(std::int64_t{80'000}));
   EXPECT_EQ(frame["x"].null_count(), 1u);
-  EXPECT_GT(asked(), once);
 }
 
 }  // namespace

@@ -261,8 +261,9 @@ TEST_F(fragile_vector_test, a_walk_that_uses_elements_once_finds_them_all) {
 }
 
 // How many pages of `often` have to come back when others are walked over in between.
-template <typename... How>
-std::uint64_t fetched_again(runtime& farheap, const numbers& often, const numbers& others, How... how) {
+template <typename Use>
+  requires std::invocable<Use, std::size_t, const scope&>
+std::uint64_t fetched_again(runtime& farheap, const numbers& often, const numbers& others, const Use& use) {
   std::uint64_t fetched = 0;
   for (int round = 0; round < 6; ++round) {
     const std::uint64_t before = farheap.statistics().fetched_pages;
@@ -275,10 +276,16 @@ std::uint64_t fetched_again(runtime& farheap, const numbers& often, const number
     if (round > 1) fetched += farheap.statistics().fetched_pages - before;
     for (std::size_t first = 0; first < others.size(); first += 512) {
       const scope here(farheap);
-      static_cast<void>(others.deref(here, first, how...));
+      use(first, here);
     }
   }
   return fetched;
+}
+template <typename... How>
+std::uint64_t fetched_again(runtime& farheap, const numbers& often, const numbers& others, How... how) {
+  return fetched_again(farheap, often, others, [&](std::size_t first, const scope& here) {
+    static_cast<void>(others.deref(here, first, how...));
+  });
 }
 
 TEST_F(fragile_vector_test, what_is_used_once_does_not_displace_what_is_used_often) {
@@ -287,6 +294,10 @@ TEST_F(fragile_vector_test, what_is_used_once_does_not_displace_what_is_used_oft
   const std::uint64_t usually = fetched_again(*farheap_, often, others);
   const std::uint64_t with_hint = fetched_again(*farheap_, often, others, non_temporal);
   EXPECT_LT(with_hint, usually / 2);
+  const auto walk = [&](std::size_t first, const scope& here) {
+    static_cast<void>(others.chunk(here, first, 512, non_temporal));
+  };
+  EXPECT_LT(fetched_again(*farheap_, often, others, walk), usually / 2);
 }
 
 TEST_F(fragile_vector_test, chunks_are_taken_in_pieces) {
@@ -295,6 +306,7 @@ TEST_F(fragile_vector_test, chunks_are_taken_in_pieces) {
   EXPECT_EQ(mine.chunk(here, 100, 50).size(), 50u);
   EXPECT_EQ(mine.chunk(here, 100, 50).back(), 149u);
   EXPECT_EQ(mine.chunk(here, 8191, 50).size(), 1u);
+  EXPECT_EQ(mine.chunk(here, 100, 50, non_temporal).back(), 149u);
   EXPECT_EQ(mine.chunk_mut(here, 100'000, 50).size(), 1u);
   for (std::size_t first = 0; first < mine.size(); first += 512) {
     const std::span<const std::uint64_t> part = mine.chunk(here, first, 512);

@@ -1,10 +1,12 @@
 #include "table_analyses.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -132,15 +134,12 @@ taxi::pickup_range find_pickup_range(const far::dataframe& trips) {
 }
 
 taxi::pickup_counts count_pickups(far::dataframe& trips) {
-  const auto derived = [&](const char* name, unsigned (*part_of)(taxi::local_seconds)) {
-    return counts_of(trips.derive<std::int64_t>(
-        name, {"pickup"}, [&](std::int64_t pickup) { return static_cast<std::int64_t>(part_of(pickup)); }));
-  };
-  taxi::pickup_counts found;
-  found.by_hour = derived("hour", taxi::hour_of);
-  found.by_day = derived("day", taxi::day_of);
-  found.by_month = derived("month", taxi::month_of);
-  return found;
+  trips.derive_together<std::int64_t>({"hour", "day", "month"}, {"pickup"}, [](std::int64_t pickup) {
+    const std::chrono::year_month_day date = taxi::date_of(pickup);
+    return std::tuple(std::int64_t{taxi::hour_of(pickup)}, std::int64_t{unsigned{date.day()}},
+                      std::int64_t{unsigned{date.month()}});
+  });
+  return {counts_of(trips["hour"]), counts_of(trips["day"]), counts_of(trips["month"])};
 }
 
 taxi::medians median_durations_by_day(const far::dataframe& trips) {

@@ -13,6 +13,11 @@ double around_zero(apps::random_words& random) {
   return random.next_unit() + random.next_unit() - 1;
 }
 
+// The data set has coordinates of 32 bits, written with all digits.
+double coordinate(double degrees) {
+  return static_cast<double>(static_cast<float>(degrees));
+}
+
 }  // namespace
 
 trip trip_generator::next() {
@@ -31,12 +36,12 @@ trip trip_generator::next() {
   const double party = random.next_unit();
   row.passengers = static_cast<std::uint8_t>(party < 0.7 ? 1 : (party - 0.7) * 20 + 1);
   if (party > 0.9999) row.passengers = 0;
-  row.pickup_longitude = -73.975 + around_zero(random) * 0.1;
-  row.pickup_latitude = 40.75 + around_zero(random) * 0.08;
+  row.pickup_longitude = coordinate(-73.975 + around_zero(random) * 0.1);
+  row.pickup_latitude = coordinate(40.75 + around_zero(random) * 0.08);
   // A few leave the town, or the receiver has lost its way.
   const double reach = random.next_unit() < 0.002 ? 30 : 0.5;
-  row.dropoff_longitude = row.pickup_longitude + around_zero(random) * 0.1 * reach;
-  row.dropoff_latitude = row.pickup_latitude + around_zero(random) * 0.08 * reach;
+  row.dropoff_longitude = coordinate(row.pickup_longitude + around_zero(random) * 0.1 * reach);
+  row.dropoff_latitude = coordinate(row.pickup_latitude + around_zero(random) * 0.08 * reach);
   row.stored = random.next_unit() < 0.0055;
   return row;
 }

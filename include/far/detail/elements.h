@@ -170,6 +170,14 @@ class elements {
   [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first, std::size_t at_most = SIZE_MAX) {
     return chunk_at(in, first, at_most, true);
   }
+  [[nodiscard]] std::span<const T> chunk(const scope& in, std::size_t first, std::size_t at_most,
+                                         non_temporal_t /*how*/) const {
+    return chunk_at(in, first, at_most, false, false);
+  }
+  [[nodiscard]] std::span<T> chunk_mut(const scope& in, std::size_t first, std::size_t at_most,
+                                       non_temporal_t /*how*/) {
+    return chunk_at(in, first, at_most, true, false);
+  }
 
   // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
   // An exception from `visit` is thrown here, and chunks that have not begun are left out. Call it from a fiber or an
@@ -459,12 +467,13 @@ class elements {
       }
     }
   }
-  [[nodiscard]] std::span<T> chunk_at(const scope& in, std::size_t first, std::size_t at_most, bool write) const {
+  [[nodiscard]] std::span<T> chunk_at(const scope& in, std::size_t first, std::size_t at_most, bool write,
+                                      bool lasting = true) const {
     const std::size_t count = store::stretch(first, std::min(at_most, size_ - first));
     const std::size_t next = first + count;
     if (chunks_.own_prefetcher != nullptr) {
       chunks_.ask_own(in, first, size_);
-      return chunks_.places(in, first, count, write);
+      return chunks_.places(in, first, count, write, lasting);
     }
     std::atomic_ref<std::size_t> walk(walk_at_);
     std::atomic_ref<std::size_t> asked(walk_asked_);
@@ -480,7 +489,7 @@ class elements {
       }
     }
     walk.store(next, std::memory_order_relaxed);
-    return chunks_.places(in, first, count, write);
+    return chunks_.places(in, first, count, write, lasting);
   }
 
   // Where the last call of chunk() ended, and how far ahead elements were requested. Both are guesses when several

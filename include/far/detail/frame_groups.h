@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "far/dataframe.h"
+#include "far/detail/group_medians.h"
 
 namespace far {
 
@@ -33,40 +35,61 @@ struct group_key_hash {
   }
 };
 
-// Numbers the groups in the order in which they are found.
+// Numbers the groups in the order in which they are found. Where the keys can only have few combinations, as the
+// statistics of their columns say, these are indices of an array; otherwise they are hashed.
 class group_table {
  public:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  explicit group_table(const std::vector<const column*>& keys) {
+  // `how`: the walk over the keys, and over the columns of the aggregates.
+  group_table(const std::vector<const column*>& keys, const walk& how) : how_(how) {
     if (keys.empty() || keys.size() > most_group_keys) {
       throw std::invalid_argument("a data frame is grouped by one to four columns");
     }
-    for (const column* const one : keys) readers_.emplace_back(*one);
+    std::uint64_t combinations = 1;
+    for (const column* const one : keys) {
+      readers_.emplace_back(*one);
+      ranges_.push_back(readers_.back().range());
+      // One more for null.
+      const std::uint64_t range = std::min(ranges_.back().greatest - ranges_.back().least, most_combinations);
+      combinations = std::min(combinations * (range + 2), most_combinations + 1);
+    }
+    if (combinations <= most_combinations) number_of_index_.resize(combinations, unseen);
+    keys_.resize(readers_.size());
   }
 
   // The groups of the rows from `first` on; `none` for a row with a null.
   void number(std::size_t first, std::span<std::uint32_t> groups) {
-    keys_.resize(readers_.size());
     for (std::size_t i = 0; i < readers_.size(); ++i) {
       keys_[i].resize(groups.size());
-      readers_[i].read(first, keys_[i]);
+      readers_[i].read(how_, first, keys_[i]);
+    }
+    if (number_of_index_.empty()) return number_by_hash(groups);
+    indices_.assign(groups.size(), 0);
+    for (std::size_t i = 0; i < readers_.size(); ++i) {
+      const std::uint64_t least = ranges_[i].least;
+      const std::uint64_t of_null = ranges_[i].greatest - least + 1;
+      for (std::size_t row = 0; row < groups.size(); ++row) {
+        indices_[row] =
+            static_cast<std::uint32_t>(indices_[row] * (of_null + 1) + std::min(keys_[i][row] - least, of_null));
+      }
     }
     for (std::size_t row = 0; row < groups.size(); ++row) {
-      group_key key{};
-      bool is_any_null = false;
-      for (std::size_t i = 0; i < readers_.size(); ++i) {
-        key[i] = keys_[i][row];
-        is_any_null |= key[i] == null_key;
+      std::uint32_t& known = number_of_index_[indices_[row]];
+      if (known == unseen) [[unlikely]] {
+        bool is_any_null = false;
+        const group_key key = key_of_row(row, is_any_null);
+        known = is_any_null ? none : add(key);
       }
-      groups[row] = is_any_null ? none : number_of(key);
+      groups[row] = known;
     }
   }
 
-  [[nodiscard]] std::size_t size() const { return number_of_.size(); }
+  [[nodiscard]] std::size_t size() const { return key_of_group_.size(); }
   // The groups in ascending order of their keys.
   [[nodiscard]] std::vector<std::pair<group_key, std::uint32_t>> sorted() const {
-    std::vector<std::pair<group_key, std::uint32_t>> all(number_of_.begin(), number_of_.end());
+    std::vector<std::pair<group_key, std::uint32_t>> all;
+    for (const group_key& key : key_of_group_) all.emplace_back(key, static_cast<std::uint32_t>(all.size()));
     std::sort(all.begin(), all.end());
     return all;
   }
@@ -75,22 +98,47 @@ class group_table {
   }
 
  private:
-  [[nodiscard]] std::uint32_t number_of(const group_key& key) {
-    if (number_of_.size() >= none) throw std::length_error("a data frame has too many groups");
-    return number_of_.try_emplace(key, static_cast<std::uint32_t>(number_of_.size())).first->second;
+  static constexpr std::uint64_t most_combinations = 65'536;
+  static constexpr std::uint32_t unseen = none - 1;
+
+  [[nodiscard]] group_key key_of_row(std::size_t row, bool& is_any_null) const {
+    group_key key{};
+    for (std::size_t i = 0; i < readers_.size(); ++i) {
+      key[i] = keys_[i][row];
+      is_any_null |= key[i] == null_key;
+    }
+    return key;
+  }
+  void number_by_hash(std::span<std::uint32_t> groups) {
+    for (std::size_t row = 0; row < groups.size(); ++row) {
+      bool is_any_null = false;
+      const group_key key = key_of_row(row, is_any_null);
+      groups[row] = none;
+      if (is_any_null) continue;
+      const auto [at, is_new] = number_of_.try_emplace(key, static_cast<std::uint32_t>(size()));
+      groups[row] = is_new ? add(key) : at->second;
+    }
+  }
+  [[nodiscard]] std::uint32_t add(const group_key& key) {
+    if (size() >= unseen) throw std::length_error("a data frame has too many groups");
+    key_of_group_.push_back(key);
+    return static_cast<std::uint32_t>(size() - 1);
   }
 
+  walk how_;
   std::vector<key_reader> readers_;
+  std::vector<key_range> ranges_;
   std::vector<std::vector<std::uint64_t>> keys_;  // of some rows
+  std::vector<std::uint32_t> indices_;            // of the same rows
+  std::vector<std::uint32_t> number_of_index_;    // empty when there are too many
   std::unordered_map<group_key, std::uint32_t, group_key_hash> number_of_;
+  std::vector<group_key> key_of_group_;
 };
-
-__extension__ typedef __int128 wide_integer;
 
 // What is known of the values of one column in one group.
 template <typename T>
 struct group_values {
-  using sum_type = std::conditional_t<std::is_same_v<T, double>, double, wide_integer>;
+  using sum_type = std::conditional_t<std::is_floating_point_v<T>, double, wide_integer>;
 
   std::uint64_t count = 0;
   sum_type sum = 0;
@@ -127,18 +175,15 @@ struct group_values {
       case aggregate::mean: return static_cast<double>(sum) / static_cast<double>(count);
       case aggregate::min: return of.cell_of(least);
       case aggregate::max: return of.cell_of(greatest);
-      case aggregate::median: return quantile_of(*all, known(), 0.5).value();
+      case aggregate::median: break;
     }
     return null;
   }
+  [[nodiscard]] cell stored_median() const { return all ? cell(far::median(*all).value()) : cell(null); }
 
  private:
-  // As far as a quantile needs it.
-  [[nodiscard]] summary<T> known() const {
-    return summary<T>({.count = bounded, .least = bits_of(least), .greatest = bits_of(greatest)});
-  }
   [[nodiscard]] cell total() const {
-    if constexpr (std::is_same_v<T, double>) {
+    if constexpr (std::is_floating_point_v<T>) {
       return sum;
     } else {
       if (sum != static_cast<std::int64_t>(sum))
@@ -176,52 +221,74 @@ class group_collector {
   // After the last want().
   virtual void begin() = 0;
   virtual void add(const grouped_rows& rows) = 0;
+  // All rows have been added. Returns whether they have to be added again.
+  [[nodiscard]] virtual bool next() = 0;
   // Requires: add() knew of as many groups.
   [[nodiscard]] virtual cell answer(std::size_t group, aggregate what) const = 0;
 };
 
-// Sums, counts and bounds of a few groups are questions about pages, wherever these are. More groups, and the values of
-// medians, are collected row by row from pages that are here. Which of the two it is depends on the keys alone, so that
-// floating point sums are the same, bit for bit, wherever the columns are.
+// Sums, counts and bounds of a few groups are questions about pages, wherever these are. More groups are collected row
+// by row from pages that are here. Which of the two it is depends on the keys alone, so that floating point sums are
+// the same, bit for bit, wherever the columns are. Medians are counted in pages that are here, in several passes; of
+// many groups, all values are collected.
 template <typename T>
 class collector_of final : public group_collector {
  public:
-  collector_of(const tag& in, const column& of, const vector<T>& numbers) : in_(in), of_(of), numbers_(numbers) {}
+  collector_of(const walk& how, const column& of, const vector<T>& numbers) : how_(how), of_(of), numbers_(numbers) {}
 
   void want(aggregate what) override {
+    needs_counts_ |= what == aggregate::count;
     needs_sums_ |= what == aggregate::sum || what == aggregate::mean;
-    keeps_ |= what == aggregate::median;
-    needs_bounds_ |= what == aggregate::min || what == aggregate::max || keeps_;
+    needs_bounds_ |= what == aggregate::min || what == aggregate::max;
+    needs_medians_ |= what == aggregate::median;
   }
   void begin() override {
-    needs_sums_ |= !needs_bounds_;  // for their counts
-    where_ = keeps_ ? work::here : of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0));
+    if (needs_medians_) medians_.emplace(of_.known(numbers_));
+    // Each row has a value: those of a group are as many as its rows.
+    counts_rows_ = of_.known(numbers_).count() == numbers_.size();
+    needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
+    where_ = needs_medians_ ? work::here : of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0));
   }
 
   void add(const grouped_rows& rows) override {
     values_.resize(rows.groups);
+    if (pass_ > 0) return add_row_by_row(rows, false);
+    if (counts_rows_ && !needs_sums_ && !needs_bounds_) count_rows(rows);
     const bool are_few = (!needs_sums_ || rows.groups <= most_groups_of<T>(reduction_kind::group_sums)) &&
                          (!needs_bounds_ || rows.groups <= most_groups_of<T>(reduction_kind::group_bounds));
-    if (are_few && rows.groups > 0) {
+    const bool is_any = (needs_sums_ || needs_bounds_) && rows.groups > 0;
+    if (is_any && are_few) {
       of_.ask_about_groups(where_, [&] {
         if (needs_sums_) add_sums(rows);
         if (needs_bounds_) add_bounds(rows);
       });
     }
-    if (are_few && !keeps_) return;
-    add_row_by_row(rows, !are_few);
-    if (!keeps_) return;
-    for (group_values<T>& one : values_) one.store(in_);
+    if (medians_ && !medians_->expect(rows.groups)) medians_.reset();
+    if ((is_any && !are_few) || medians_) add_row_by_row(rows, is_any && !are_few);
+  }
+  [[nodiscard]] bool next() override {
+    ++pass_;
+    if (!needs_medians_) return false;
+    // Another pass, in which all values are stored.
+    return medians_ ? medians_->next() : pass_ == 1;
   }
   [[nodiscard]] cell answer(std::size_t group, aggregate what) const override {
-    return values_[group].answer(of_, what);
+    if (what != aggregate::median) return values_[group].answer(of_, what);
+    if (!medians_) return values_[group].stored_median();
+    const std::optional<double> found = medians_->of(group);
+    return found ? cell(*found) : cell(null);
   }
 
  private:
+  void count_rows(const grouped_rows& rows) {
+    for (const std::uint32_t group : rows.group_of) {
+      if (group != group_table::none) ++values_[group].count;
+    }
+  }
   // Calls use(group, how many values it has, values of the answer) for the groups of each page.
   template <typename Use>
   void ask(const grouped_rows& rows, reduction_kind kind, const Use& use) {
-    const interval<T> valid = column::valid(numbers_);
+    const interval<T> valid = of_.valid(numbers_);
     const reduction how{.type = number_type_of<T>(),
                         .lowest = bits_of(valid.lowest),
                         .highest = bits_of(valid.highest),
@@ -238,7 +305,7 @@ class collector_of final : public group_collector {
     numbers_.visit_group_answers(rows.first, rows.short_group_of, how, visit, where_);
   }
   void add_sums(const grouped_rows& rows) {
-    using sum_type = std::conditional_t<std::is_same_v<T, double>, double,
+    using sum_type = std::conditional_t<std::is_floating_point_v<T>, double,
                                         std::conditional_t<sizeof(T) == 8, wide_integer, std::int64_t>>;
     ask(rows, reduction_kind::group_sums,
         [](group_values<T>& to, std::uint16_t count, const std::byte* answer, std::size_t group) {
@@ -256,35 +323,44 @@ class collector_of final : public group_collector {
           to.add_bounds(count, bounds[0], bounds[1]);
         });
   }
+  // `adds`: to sums and bounds.
   void add_row_by_row(const grouped_rows& rows, bool adds) {
-    const interval<T> valid = column::valid(numbers_);
+    const interval<T> valid = of_.valid(numbers_);
+    const bool stores = needs_medians_ && !medians_ && pass_ > 0;
     for (std::size_t done = 0; done < rows.group_of.size();) {
-      const scope here(in_.home());
-      const std::span<const T> part = numbers_.chunk(here, rows.first + done, rows.group_of.size() - done);
-      for (std::size_t i = 0; i < part.size(); ++i) {
-        const std::uint32_t group = rows.group_of[done + i];
-        if (group == group_table::none || !(part[i] >= valid.lowest && part[i] <= valid.highest)) continue;
-        if (adds) values_[group].add(part[i]);
-        if (keeps_) values_[group].coming.push_back(part[i]);
+      const scope here(of_.home().home());
+      const std::span<const T> part = how_.chunk(numbers_, here, rows.first + done, rows.group_of.size() - done);
+      const std::span<const std::uint32_t> groups = rows.group_of.subspan(done, part.size());
+      if (medians_) medians_->add(groups, part, valid);
+      for (std::size_t i = 0; (adds || stores) && i < part.size(); ++i) {
+        if (groups[i] == group_table::none || !(part[i] >= valid.lowest && part[i] <= valid.highest)) continue;
+        if (adds) values_[groups[i]].add(part[i]);
+        if (stores) values_[groups[i]].coming.push_back(part[i]);
       }
       done += part.size();
     }
+    if (!stores) return;
+    for (group_values<T>& one : values_) one.store(of_.home());
   }
 
-  const tag& in_;
+  walk how_;
   const column& of_;
   const vector<T>& numbers_;
+  bool needs_counts_ = false;
   bool needs_sums_ = false;
   bool needs_bounds_ = false;
-  bool keeps_ = false;
+  bool needs_medians_ = false;
+  bool counts_rows_ = false;
   work where_ = work::here;
+  unsigned pass_ = 0;
+  std::optional<group_medians<T>> medians_;  // as long as there are few groups
   std::vector<group_values<T>> values_;
 };
 
-[[nodiscard]] inline std::unique_ptr<group_collector> collect(const tag& in, const column& of) {
+[[nodiscard]] inline std::unique_ptr<group_collector> collect(const walk& how, const column& of) {
   return of.visit([&](const auto& numbers) -> std::unique_ptr<group_collector> {
     using T = typename std::remove_cvref_t<decltype(numbers)>::value_type;
-    return std::make_unique<collector_of<T>>(in, of, numbers);
+    return std::make_unique<collector_of<T>>(how, of, numbers);
   });
 }
 
@@ -315,20 +391,32 @@ inline dataframe dataframe::group_by(const std::vector<std::string>& keys,
                                      const std::vector<wanted>& aggregates) const {
   std::vector<const column*> key_columns;
   for (const std::string& name : keys) key_columns.push_back(&(*this)[name]);
+  std::set<std::string> walked(keys.begin(), keys.end());
+  for (const wanted& one : aggregates) walked.insert(one.name);
+  std::size_t bytes = 0;
+  for (const std::string& name : walked) bytes += (*this)[name].bytes();
+  const detail::walk how(in_, bytes);
   std::vector<column_type> types;
   std::map<std::string, std::unique_ptr<detail::group_collector>> collectors;
   for (const wanted& one : aggregates) {
     const column& of = (*this)[one.name];
     types.push_back(detail::type_of_aggregate(one.name, of.type(), one.what));
     std::unique_ptr<detail::group_collector>& collector = collectors[one.name];
-    if (collector == nullptr) collector = detail::collect(in_, of);
+    if (collector == nullptr) collector = detail::collect(how, of);
     collector->want(one.what);
   }
-  detail::group_table table(key_columns);
-  for (const auto& [name, one] : collectors) one->begin();
-  detail::visit_grouped_rows(table, rows(), [&](const detail::grouped_rows& some) {
-    for (const auto& [name, one] : collectors) one->add(some);
-  });
+  detail::group_table table(key_columns, how);
+  std::vector<detail::group_collector*> busy;
+  for (const auto& [name, one] : collectors) {
+    one->begin();
+    busy.push_back(one.get());
+  }
+  do {
+    detail::visit_grouped_rows(table, rows(), [&](const detail::grouped_rows& some) {
+      for (detail::group_collector* const one : busy) one->add(some);
+    });
+    std::erase_if(busy, [](detail::group_collector* one) { return !one->next(); });
+  } while (!busy.empty());
   const auto sorted = table.sorted();
   dataframe grouped(in_);
   grouped.where_ = where_;

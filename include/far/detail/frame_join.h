@@ -86,10 +86,11 @@ class pair_writer {
   const vector<keyed_row> index = sort_rows(in, right.size(), right_keys, false);
   key_reader left_keys(left);
   const key_translator translate(left, right);
+  const walk how(in, left_keys.bytes());
   std::vector<std::uint64_t> keys;
   for (std::size_t first = 0; first < left.size(); first += keys.size()) {
     keys.resize(std::min<std::size_t>(left.size() - first, 8192));
-    left_keys.read(first, keys);
+    left_keys.read(how, first, keys);
     const scope here(in.home());
     const auto all = index.range(here);
     for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -124,7 +125,7 @@ class pair_writer {
       all.gather(present, std::span<T>(values));
       numbers.clear();
       std::size_t next = 0;
-      for (const std::size_t row : part) numbers.push_back(row == no_row ? column::null_number<T>() : values[next++]);
+      for (const std::size_t row : part) numbers.push_back(row == no_row ? from.null_as<T>() : values[next++]);
       taken.append_numbers(std::span<const T>(numbers));
     }
   });

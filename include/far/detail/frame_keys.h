@@ -5,12 +5,15 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "far/column.h"
@@ -35,13 +38,31 @@ template <typename T>
 using number_of_column = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
 template <typename T>
 [[nodiscard]] constexpr number_of_column<T> null_of() {
-  return column::null_number<number_of_column<T>>();
+  if constexpr (std::is_same_v<T, double>) return column::no_real;
+  if constexpr (std::is_same_v<T, bool>) return column::no_flag;
+  if constexpr (std::is_same_v<T, std::int64_t>) return column::no_integer;
 }
 template <typename T>
 [[nodiscard]] bool is_null(number_of_column<T> number) {
   if constexpr (std::is_same_v<T, double>) return std::isnan(number);
   if constexpr (!std::is_same_v<T, double>) return number == null_of<T>();
 }
+
+// A walk over columns, side by side. Columns that do not fit in local memory anyhow do not push others out.
+class walk {
+ public:
+  walk(const tag& in, std::size_t bytes) : passes_(bytes > in.home().statistics().budget_bytes / 4 * 3) {}
+
+  // The numbers from `first` on, up to the end of their chunk, and at most `count`.
+  template <typename T>
+  [[nodiscard]] std::span<const T> chunk(const vector<T>& of, const scope& here, std::size_t first,
+                                         std::size_t count) const {
+    return passes_ ? of.chunk(here, first, count, non_temporal) : of.chunk(here, first, count);
+  }
+
+ private:
+  bool passes_;
+};
 
 // Numbers of a column as T, which derive() is given; the column keeps them so, or in fewer bytes.
 template <typename T>
@@ -50,30 +71,68 @@ class number_reader {
   using number = number_of_column<T>;
 
   // Throws std::invalid_argument when the column, which has this name, has others.
-  number_reader(const column& of, std::string_view name)
-      : numbers_(of.numbers<number>()),
-        shorts_(std::is_same_v<T, std::int64_t> ? of.numbers<std::int16_t>() : nullptr) {
+  number_reader(const column& of, std::string_view name) : numbers_(of.numbers<number>()) {
     const bool fits =
         of.type() == column_type_of<T>() || (std::is_same_v<T, std::int64_t> && of.type() == column_type::time);
-    if (fits) return;
-    throw std::invalid_argument("the column '" + std::string(name) + "' has the type " +
-                                std::string(name_of(of.type())) + " and is used as another");
+    if (!fits) {
+      throw std::invalid_argument("the column '" + std::string(name) + "' has the type " +
+                                  std::string(name_of(of.type())) + " and is used as another");
+    }
+    if constexpr (std::is_same_v<T, std::int64_t>) {
+      narrow_ = std::tuple(of.numbers<std::int8_t>(), of.numbers<std::int16_t>(), of.numbers<std::int32_t>());
+    }
+    if constexpr (std::is_same_v<T, double>) narrow_ = std::tuple(of.numbers<float>());
   }
 
   // Until the next call. Requires: they lie in one chunk.
-  [[nodiscard]] std::span<const number> chunk(const scope& here, std::size_t first, std::size_t count) {
-    if (shorts_ == nullptr) return numbers_->chunk(here, first, count);
-    converted_.clear();
-    for (const std::int16_t one : shorts_->chunk(here, first, count)) {
-      converted_.push_back(one == column::no_short ? null_of<T>() : static_cast<number>(one));
-    }
-    return converted_;
+  [[nodiscard]] std::span<const number> chunk(const walk& how, const scope& here, std::size_t first,
+                                              std::size_t count) {
+    if (numbers_ != nullptr) return how.chunk(*numbers_, here, first, count);
+    std::apply([&](const auto*... one) { (..., widen(how, one, here, first, count)); }, narrow_);
+    return widened_;
   }
 
  private:
+  using narrow_vectors = std::conditional_t<
+      std::is_same_v<T, std::int64_t>,
+      std::tuple<const vector<std::int8_t>*, const vector<std::int16_t>*, const vector<std::int32_t>*>,
+      std::conditional_t<std::is_same_v<T, double>, std::tuple<const vector<float>*>, std::tuple<>>>;
+
+  template <typename Narrow>
+  void widen(const walk& how, const vector<Narrow>* from, const scope& here, std::size_t first, std::size_t count) {
+    if (from == nullptr) return;
+    const std::span<const Narrow> narrow = how.chunk(*from, here, first, count);
+    widened_.resize(narrow.size());
+    std::transform(narrow.begin(), narrow.end(), widened_.begin(), [](Narrow one) {
+      if constexpr (std::is_integral_v<Narrow>) {
+        if (one == std::numeric_limits<Narrow>::lowest()) return null_of<T>();
+      }
+      return static_cast<number>(one);
+    });
+  }
+
   const vector<number>* numbers_;
-  const vector<std::int16_t>* shorts_;
-  std::vector<number> converted_;
+  narrow_vectors narrow_{};  // at most one of them and of `numbers_` is not null
+  std::vector<number> widened_;
+};
+
+// A column that derive() makes of values, some of which wait in local memory.
+template <typename T>
+class derived_column {
+ public:
+  explicit derived_column(const tag& in) : values_(in, column_type_of<T>()) {}
+
+  void add(T value) { waiting_.push_back(static_cast<number_of_column<T>>(value)); }
+  void add_null() { waiting_.push_back(null_of<T>()); }
+  void store() {
+    values_.append_numbers(std::span<const number_of_column<T>>(waiting_));
+    waiting_.clear();
+  }
+  [[nodiscard]] column take() && { return std::move(values_); }
+
+ private:
+  column values_;
+  std::vector<number_of_column<T>> waiting_;
 };
 
 // Of the codes of a column of text: their places in the order of the texts.
@@ -94,6 +153,12 @@ class number_reader {
 // it by one, and what floating point has there is NaN.
 inline constexpr std::uint64_t null_key = ~std::uint64_t{0};
 
+// Of the values of a column. Of one without a value, any key.
+struct key_range {
+  std::uint64_t least = 0;
+  std::uint64_t greatest = 0;
+};
+
 // Keys of the rows of a column, some at a time: unsigned numbers in the order of the values, equal for equal ones.
 class key_reader {
  public:
@@ -106,14 +171,26 @@ class key_reader {
   }
 
   // Of the rows from `first` on.
-  void read(std::size_t first, std::span<std::uint64_t> keys) {
+  void read(const walk& how, std::size_t first, std::span<std::uint64_t> keys) {
     of_.visit([&](const auto& all) {
       for (std::size_t done = 0; done < keys.size();) {
         const scope here(all.home().home());
-        const auto part = all.chunk(here, first + done, keys.size() - done);
+        const auto part = how.chunk(all, here, first + done, keys.size() - done);
         for (std::size_t i = 0; i < part.size(); ++i) keys[done + i] = key(part[i]);
         done += part.size();
       }
+    });
+  }
+  // Of its column in far memory.
+  [[nodiscard]] std::size_t bytes() const { return of_.bytes(); }
+  // Without a look at the rows.
+  [[nodiscard]] key_range range() const {
+    return of_.visit([&](const auto& all) -> key_range {
+      const auto known = of_.known(all);
+      if (known.count() == 0) return {};
+      // Of texts, the order of the codes is not that of the keys.
+      if (of_.type() == column_type::text) return {0, ranks_.size() - 1};
+      return {key(known.min()), key(known.max())};
     });
   }
   // The value with a key. Requires: it is that of a row.
@@ -134,12 +211,19 @@ class key_reader {
     return number == column::no_integer ? null_key : key_of(number) - 1;
   }
   [[nodiscard]] static std::uint64_t key(std::int16_t number) {
-    return number == column::no_short ? null_key : key(std::int64_t{number});
+    return number == std::numeric_limits<std::int16_t>::lowest() ? null_key : key(std::int64_t{number});
   }
+  [[nodiscard]] static std::uint64_t key(std::int8_t number) {
+    return number == std::numeric_limits<std::int8_t>::lowest() ? null_key : key(std::int64_t{number});
+  }
+  [[nodiscard]] static std::uint64_t key(float number) { return key(static_cast<double>(number)); }
   [[nodiscard]] static std::uint64_t key(double number) { return std::isnan(number) ? null_key : key_of(number); }
   [[nodiscard]] static std::uint64_t key(std::uint8_t flag) { return flag > 1 ? null_key : flag; }
-  [[nodiscard]] std::uint64_t key(std::int32_t code) const {
-    return code < 0 ? null_key : static_cast<std::uint64_t>(ranks_[static_cast<std::size_t>(code)]);
+  [[nodiscard]] std::uint64_t key(std::int32_t number) const {
+    if (of_.type() != column_type::text) {
+      return number == std::numeric_limits<std::int32_t>::lowest() ? null_key : key(std::int64_t{number});
+    }
+    return number < 0 ? null_key : static_cast<std::uint64_t>(ranks_[static_cast<std::size_t>(number)]);
   }
 
   const column& of_;
@@ -157,11 +241,12 @@ struct keyed_row {
 // Rows with their keys, in the order of the keys; equal ones in that of the rows.
 [[nodiscard]] inline vector<keyed_row> sort_rows(const tag& in, std::size_t rows, key_reader& keys, bool descending) {
   vector<keyed_row> all(in);
+  const walk how(in, keys.bytes());
   std::vector<std::uint64_t> some;
   std::vector<keyed_row> keyed;
   for (std::size_t first = 0; first < rows; first += some.size()) {
     some.resize(std::min<std::size_t>(rows - first, 8192));
-    keys.read(first, some);
+    keys.read(how, first, some);
     keyed.clear();
     for (std::size_t i = 0; i < some.size(); ++i) {
       keyed.push_back({descending && some[i] != null_key ? null_key - 1 - some[i] : some[i], first + i});

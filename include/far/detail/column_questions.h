@@ -1,0 +1,128 @@
+// Questions about a far::column whose answers are more than a number.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "far/column.h"
+
+namespace far {
+
+inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
+  std::vector<std::pair<cell, std::uint64_t>> found;
+  const auto count = [&]<typename T>(const auto& all, const summary<T>& range) {
+    if (range.count() == 0) return 0;
+    if constexpr (sizeof(T) == 1) {
+      for (int number = range.min(); number <= range.max(); ++number) {
+        const std::uint64_t times = statistics_.times(static_cast<T>(number));
+        if (times > 0) found.emplace_back(cell_of(static_cast<T>(number)), times);
+      }
+      return 0;
+    }
+    const interval<T> within{range.min(), range.max()};
+    if constexpr (std::is_integral_v<T>) {
+      if (detail::key_of(range.max()) - detail::key_of(range.min()) < 1024) {
+        const std::vector<std::uint64_t> tallied = tally(all, {range.min(), range.max()});
+        for (std::size_t i = 0; i < tallied.size(); ++i) {
+          const auto number = static_cast<T>(range.min() + static_cast<T>(i));
+          if (tallied[i] > 0) found.emplace_back(cell_of(number), tallied[i]);
+        }
+        return 0;
+      }
+    }
+    std::map<std::uint64_t, std::uint64_t> counted;
+    std::vector<T> part(8192);
+    for (std::size_t first = 0; first < all.size(); first += part.size()) {
+      part.resize(std::min(part.size(), all.size() - first));
+      all.read(first, std::span<T>(part));
+      for (const T number : part) {
+        if (number >= within.lowest && number <= within.highest) ++counted[detail::key_of(number)];
+      }
+    }
+    for (const auto& [key, times] : counted) found.emplace_back(cell_of(detail::number_with_key<T>(key)), times);
+    return 0;
+  };
+  visit([&](const auto& all) {
+    const auto range = known(all);
+    place_question(all, 1,
+                   [&](work where) { return where == work::there ? count(all, range) : count(far::here(all), range); });
+  });
+  if (type_ == column_type::text) std::sort(found.begin(), found.end());
+  return found;
+}
+
+inline vector<std::size_t> column::rows_containing(std::string_view text) const {
+  if (type_ != column_type::text) throw_wrong_type();
+  std::vector<bool> is_wanted(dictionary_->size());
+  std::vector<interval<std::int32_t>> wanted;  // codes that follow one another
+  for (std::int32_t code = 0; code < static_cast<std::int32_t>(dictionary_->size()); ++code) {
+    if ((*dictionary_)[static_cast<std::size_t>(code)].find(text) == std::string::npos) continue;
+    is_wanted[static_cast<std::size_t>(code)] = true;
+    if (!wanted.empty() && wanted.back().highest + 1 == code) {
+      wanted.back().highest = code;
+    } else {
+      wanted.push_back({code, code});
+    }
+  }
+  const codes& all = std::get<codes>(values_);
+  vector<std::size_t> rows(all.home());
+  if (wanted.empty()) return rows;
+  std::vector<bool> found(all.size());
+  const auto ask_all = [&](const auto& asked) {
+    for (const interval<std::int32_t>& one : wanted) {
+      asked.visit_answers(detail::ask(detail::reduction_kind::marks, one),
+                          [&](std::size_t first, std::size_t count, const std::byte* answer) {
+                            detail::visit_marks(answer, count, [&](std::size_t i) { found[first + i] = true; });
+                          });
+    }
+  };
+  const auto read_all = [&] {
+    std::vector<std::int32_t> some;
+    for (std::size_t first = 0; first < all.size(); first += some.size()) {
+      some.resize(std::min<std::size_t>(all.size() - first, 16'384));
+      all.read(first, std::span<std::int32_t>(some));
+      for (std::size_t i = 0; i < some.size(); ++i) {
+        found[first + i] = some[i] >= 0 && is_wanted[static_cast<std::size_t>(some[i])];
+      }
+    }
+  };
+  place_question(all, static_cast<unsigned>(wanted.size()), [&](work where) {
+    where == work::there ? ask_all(all) : read_all();
+    return 0;
+  });
+  std::vector<std::size_t> some;
+  for (std::size_t row = 0; row < found.size(); ++row) {
+    if (found[row]) some.push_back(row);
+    if (some.size() < 8192 && row + 1 < found.size()) continue;
+    rows.append(some);
+    some.clear();
+  }
+  return rows;
+}
+
+inline column column::take(const vector<std::size_t>& rows) const {
+  column taken = like(rows.home());
+  visit([&](const auto& all) {
+    using T = typename std::remove_cvref_t<decltype(all)>::value_type;
+    std::vector<std::size_t> indices;
+    std::vector<T> some;
+    for (std::size_t first = 0; first < rows.size(); first += indices.size()) {
+      indices.resize(std::min<std::size_t>(rows.size() - first, 16'384));
+      some.resize(indices.size());
+      rows.read(first, std::span<std::size_t>(indices));
+      all.gather(indices, std::span<T>(some));
+      taken.append_numbers(std::span<const T>(some));
+    }
+  });
+  return taken;
+}
+
+}  // namespace far
