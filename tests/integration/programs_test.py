@@ -180,7 +180,7 @@ class Programs(unittest.TestCase):
         git("init", "--quiet", "--initial-branch=main")
         for revision in range(3):
             for number in range(32):
-                path = self.make_text(f"origin/folder-{number % 7}/text-{number}", 1200, number)
+                path = self.make_text(f"origin/folder-{number % 7}/text-{number}", 1600, number)
                 lines = path.read_text().splitlines()
                 random.Random(revision).shuffle(lines[:200])
                 path.write_text("\n".join(lines[revision * 20:]) + "\n")
@@ -198,7 +198,7 @@ class Programs(unittest.TestCase):
             return objects
 
         options = {"environment": environment, "mode": MODE}
-        pack = ["git", "-C", origin, "-c", "pack.threads=1", "pack-objects", "--all", "--no-reuse-delta", "--window=50", "-q",
+        pack = ["git", "-C", origin, "-c", "pack.threads=1", "pack-objects", "--all", "--no-reuse-delta", "--window=96", "-q",
                 self.directory / "pack"]
         self.compare(pack, **options)
         self.compare(["git", "clone", "--quiet", "--no-local", origin, copy], take_copy, fits=True, **options)
@@ -220,7 +220,7 @@ class Programs(unittest.TestCase):
 
     def test_xz(self):
         support.need(shutil.which("xz"), "there is no xz on this machine")
-        text = self.make_text("text", 16_000 if support.SOAK else 4000, 7)
+        text = self.make_text("text", 16_000 if support.SOAK else 10_000, 7)
         content, packed = text.read_bytes(), text.with_name("text.xz")
         packed.write_bytes(self.compare_file(["xz", "--keep", "--threads=1", "-6", text], packed))
         text.unlink()

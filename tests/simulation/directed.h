@@ -69,10 +69,15 @@ class directed : public stepped_engine, public testing::Test {
       EXPECT_EQ(word.accessed(), page % 2 == 0 || page == written) << page << ": only what is missed was used";
     }
     check(region);
+    EXPECT_EQ(engine_->snapshot().sampled_pages, 0u) << "others of its epoch may still be missed";
+    const page_range later{256, 160};
+    store(later);  // two epochs
+    check({later.first, 1});
     EXPECT_EQ(engine_->snapshot().sampled_pages, 1u);
     EXPECT_EQ(engine_->snapshot().wanted_samples, 1u);
     check(range);
     engine_->ranges().release(range);
+    engine_->ranges().release(later);
     settle();
   }
 
