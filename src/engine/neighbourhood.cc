@@ -13,6 +13,17 @@ constexpr std::uint64_t samples_remembered = 32;
 // The region is in use when at least half of its other pages are here. For fewer, the samples were rarely wanted.
 constexpr std::size_t least_here = region_pages / 2;
 
+// A far tier that writes many batches at a time ends epochs in bursts. Between two bursts, epochs pass with hardly a
+// miss; during a long one, many misses come. So a single epoch tells nothing: only all in which the budget leaves once.
+constexpr std::uint64_t epochs_remembered = 8;
+
+std::uint64_t add_epoch(std::uint64_t now, std::atomic<std::uint64_t>& sum) {
+  const std::uint64_t before = sum.load(std::memory_order_relaxed);
+  const std::uint64_t all = before - before / epochs_remembered + now;
+  sum.store(all, std::memory_order_relaxed);
+  return all;
+}
+
 std::uint64_t scattered(page_id page) {
   return (page * 0x9e3779b97f4a7c15) >> 32;
 }
@@ -41,12 +52,16 @@ void neighbourhood::learn_returns() {
     const std::uint64_t before = then.exchange(now, std::memory_order_relaxed);
     return before <= now ? now - before : now;  // in a child of a fork, counts begin again
   };
-  const std::uint64_t left = since(count_.evicted_pages.get(), evicted_then_);
+  // A page that is touched while it is being written out would have been missed, had the far tier been faster.
+  const std::uint64_t rescued = since(count_.rescues.get(), rescued_then_);
+  const std::uint64_t left = since(count_.evicted_pages.get(), evicted_then_) + rescued;
   const std::uint64_t along = since(count_.returned_along.get(), along_then_);
   const std::uint64_t missed = returned_.exchange(0, std::memory_order_relaxed);
   const std::uint64_t spared = along * wanted_share_.load(std::memory_order_relaxed) / whole;
-  const std::uint64_t returned = std::min(missed + spared, left);
-  if (left > 0) returning_share_.store(static_cast<unsigned>(returned * whole / left), std::memory_order_relaxed);
+  const std::uint64_t all_left = add_epoch(left, left_);
+  const std::uint64_t all_returned = std::min(add_epoch(missed + rescued + spared, returning_), all_left);
+  if (all_left > 0)
+    returning_share_.store(static_cast<unsigned>(all_returned * whole / all_left), std::memory_order_relaxed);
 }
 
 // A page that comes along saves a miss if it is wanted, causes one if the page that leaves for it is, and costs about a

@@ -68,7 +68,7 @@ class neighbourhood {
   std::array<std::atomic<std::uint64_t>, cohorts> wanted_{};  // by the epoch in which they were left out
   std::atomic<unsigned> epoch_seen_{0};
   // Shares in 1/1024; an update that is lost between two threads does no harm. Of the samples, those that were missed
-  // soon, most of all in the last cohort; of the pages that left in the last epoch, those that were missed soon, or
+  // soon, most of all in the last cohort; of the pages that left in the last epochs, those that were missed soon, or
   // would have been had they not come with others.
   static constexpr unsigned whole = 1024;
   std::atomic<unsigned> wanted_share_;
@@ -76,6 +76,9 @@ class neighbourhood {
   std::atomic<std::uint64_t> returned_{0};      // in this epoch
   std::atomic<std::uint64_t> evicted_then_{0};  // when it began
   std::atomic<std::uint64_t> along_then_{0};
+  std::atomic<std::uint64_t> rescued_then_{0};
+  std::atomic<std::uint64_t> left_{0};  // in the last epochs
+  std::atomic<std::uint64_t> returning_{0};
 };
 
 }  // namespace far::engine

@@ -150,6 +150,35 @@ TEST_F(region_fetch, does_not_begin_between_two_bursts_of_evictions) {
   }
 }
 
+// Many batches may be written at a time: epochs then end in bursts, and pages that have just left are missed after
+// them.
+TEST_F(region_fetch, does_not_begin_in_an_epoch_that_ends_before_the_misses_come) {
+  use_whole_regions(100);
+  have_just_left_ = true;
+  miss_others(1000);
+  for (int i = 0; i < 20; ++i) {
+    asked_.note_miss(new_region(0));
+    EXPECT_EQ(around_in_use().count, 0u) << i;
+    pass_epochs(1);
+    asked_.note_miss(new_region(0));
+    EXPECT_EQ(around_in_use().count, 0u) << i;
+    for (int misses = 0; misses < 240; ++misses) asked_.note_miss(new_region(0));
+    pass_epochs(1);
+  }
+}
+
+// A faster far tier would have taken them, and they would have been missed.
+TEST_F(region_fetch, ends_while_pages_are_rescued_on_their_way_out) {
+  use_whole_regions(100);
+  ASSERT_EQ(around_in_use().count, region_pages);
+  for (int i = 0; i < 100; ++i) {
+    count_.rescues.add(100);
+    count_.evicted_pages.add(20);
+    miss_others(1);
+  }
+  EXPECT_EQ(around_in_use().count, 0u);
+}
+
 // Pages that come back along with others are not missed.
 TEST_F(region_fetch, ends_when_most_of_what_leaves_comes_back_along) {
   use_whole_regions(100);
