@@ -49,7 +49,7 @@ TEST(tag_table, gives_numbers_on_with_other_keys) {
   EXPECT_EQ(tags.take_given_back(), 5u);
   EXPECT_EQ(tags.for_objects_of(5), 0u);
 
-  const heap::tag_key next = tags.begin(5, 0);
+  const heap::tag_key next = tags.begin(5, {.most_heat = 0});
   EXPECT_NE(next, 5u);
   EXPECT_EQ(heap::number_of(next), 5u);
   EXPECT_EQ(tags.for_objects_of(next), next);
