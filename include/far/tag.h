@@ -27,8 +27,8 @@ struct replacement {
   // as an index beside the data that it points to.
   unsigned hotness_bits = 1;
   // lru: a page stays for 2^hotness_bits - 1 looks after the one that found it used last, however often it was used
-  // before. So the least recently used of 2^hotness_bits ages leave first. For data whose hot part changes. With one bit
-  // both orders are the same.
+  // before. So the least recently used of 2^hotness_bits ages leave first. For data whose hot part changes. With one
+  // bit both orders are the same.
   replacement_order order = replacement_order::clock;
   // 0 to 3; 1 is that of everything without a tag. A page stays as long as others with a lower priority are there to
   // leave in its place: at least a sixteenth of those that the evictor looks at.

@@ -124,9 +124,9 @@ class object_heap {
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
 
-  // A tag whose pages leave as `how` says. `handler`: called before its objects leave, or empty. Returns nothing when most_tags are in use, or when the number of one that was
-  // given back cannot be used again because a scope has been open for ten seconds, or the caller is in one. Throws
-  // std::bad_alloc.
+  // A tag whose pages leave as `how` says. `handler`: called before its objects leave, or empty. Returns nothing when
+  // most_tags are in use, or when the number of one that was given back cannot be used again because a scope has been
+  // open for ten seconds, or the caller is in one. Throws std::bad_alloc.
   [[nodiscard]] std::optional<heap::tag_key> add_tag(heap::tag_replacement how, leaving_handler handler);
   // See far::tag::give_back.
   void give_back(heap::tag_key tag);

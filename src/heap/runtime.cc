@@ -313,11 +313,11 @@ tag::tag(runtime& home, replacement how, leaving_handler handler) : runtime_(&ho
     throw std::invalid_argument("far::replacement: priority is " + std::to_string(how.priority) +
                                 "; 0 to 3 are possible");
   }
-  const std::optional<heap::tag_key> key = detail::heap_of(home).add_tag(
-      {.most_heat = static_cast<std::uint16_t>((1u << how.hotness_bits) - 1),
-       .by_recency = how.order == replacement_order::lru,
-       .priority = static_cast<std::uint8_t>(how.priority)},
-      std::move(handler));
+  const std::optional<heap::tag_key> key =
+      detail::heap_of(home).add_tag({.most_heat = static_cast<std::uint16_t>((1u << how.hotness_bits) - 1),
+                                     .by_recency = how.order == replacement_order::lru,
+                                     .priority = static_cast<std::uint8_t>(how.priority)},
+                                    std::move(handler));
   if (!key) {
     throw std::runtime_error(
         "a far::runtime has at most 15 tags; give back those that are not needed any more, outside scopes, or share "
