@@ -261,6 +261,12 @@ class Wrapper(Directory):
                 code = compiled("objdump", "-d", program)
                 for call in ["stream", "guard"]:
                     self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}s?>")
+                compiled(CLANG, "-O2", option, "-I", INCLUDE, SOURCES / "hot.c", "-o", program)
+                self.assertRegex(compiled("objdump", "-d", program), r"(call|jmp) .*<__farheap_hot>")
+                compiled(CLANG, "-O2", option, "-I", INCLUDE, "-c", SOURCES / "hot.c", "-o", self.directory / "hot.o")
+                ir = compiled("llvm-dis-19", self.directory / "hot.o", "-o", "-")
+                self.assertNotIn("@__farheap", ir)
+                self.assertNotIn("llvm.ptr.annotation", ir)
 
     def test_options_reach_the_passes_in_the_linker(self):
         for option in ["-flto=thin", "-flto", "-flto=full"]:
