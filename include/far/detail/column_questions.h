@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,59 @@ inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
   });
   if (type_ == column_type::text) std::sort(found.begin(), found.end());
   return found;
+}
+
+inline std::vector<cell> column::distinct() const {
+  std::vector<cell> found;
+  visit([&]<typename T>(const vector<T>& all) {
+    if constexpr (sizeof(T) == 1) {
+      for (const auto& [value, times] : counts()) found.push_back(value);
+    } else {
+      const std::vector<T> numbers = place_question(all, 1, [&](work where) {
+        return where == work::there ? far::distinct(all, valid(all)) : far::distinct(far::here(all), valid(all));
+      });
+      for (const T number : numbers) found.push_back(cell_of(number));
+    }
+  });
+  if (type_ == column_type::text) std::sort(found.begin(), found.end());
+  return found;
+}
+
+inline std::vector<cell> column::outermost(std::size_t count, detail::numbers_end from) const {
+  require_order();
+  return visit([&]<typename T>(const vector<T>& all) {
+    const summary<T> range = known(all);
+    const std::vector<T> numbers = place_question(all, passes_of_quantile, [&](work where) {
+      return where == work::there ? detail::outermost(all, range, count, from)
+                                  : detail::outermost(far::here(all), range, count, from);
+    });
+    std::vector<cell> found;
+    for (const T number : numbers) found.push_back(cell_of(number));
+    return found;
+  });
+}
+
+inline vector<std::size_t> column::rows_of_outermost(std::size_t count, detail::numbers_end from) const {
+  require_order();
+  return visit([&]<typename T>(const vector<T>& all) {
+    const summary<T> range = known(all);
+    const std::size_t wanted = std::min<std::size_t>(count, range.count());
+    if (wanted == 0) return vector<std::size_t>(all.home());
+    const T last = place_question(all, passes_of_quantile, [&](work where) {
+      return where == work::there ? detail::last_of_outermost(all, range, wanted, from)
+                                  : detail::last_of_outermost(far::here(all), range, wanted, from);
+    });
+    const std::optional<interval<T>> beyond = detail::interval_beyond(range, last, from);
+    vector<std::size_t> rows = beyond ? select_rows(all, *beyond) : vector<std::size_t>(all.home());
+    const vector<std::size_t> of_last = select_rows(all, interval<T>{last, last});
+    std::vector<std::size_t> some;
+    for (std::size_t first = 0; rows.size() < wanted; first += some.size()) {
+      some.resize(std::min<std::size_t>(wanted - rows.size(), 8192));
+      of_last.read(first, std::span<std::size_t>(some));
+      rows.append(some);
+    }
+    return rows;
+  });
 }
 
 inline vector<std::size_t> column::rows_containing(std::string_view text) const {
