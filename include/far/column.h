@@ -313,8 +313,8 @@ class column {
   // The rows whose text has this one in it; of a column of text. The dictionary is searched here, and the rows that
   // have what was found in it are asked for where they are. Takes a bit of local memory for each row.
   [[nodiscard]] vector<std::size_t> rows_containing(std::string_view text) const;
-  // The `count` largest or smallest values, from the outermost on, or all when there are fewer. Those that occur several
-  // times are there as often.
+  // The `count` largest or smallest values, from the outermost on, or all when there are fewer. Those that occur
+  // several times are there as often.
   [[nodiscard]] std::vector<cell> largest(std::size_t count) const {
     return outermost(count, detail::numbers_end::greatest);
   }

@@ -182,8 +182,8 @@ class dataframe {
 
   // A row for each different combination of the values of `keys`, at most four, in ascending order; rows with a null
   // among them are left out. Behind the keys stands a column "COLUMN_AGGREGATE" for each aggregate: null for a group
-  // without a value, except for counts. A median has all values of its group in far memory; the groups themselves are
-  // in local memory.
+  // without a value, except for counts. Medians of more than 256 groups have all values in far memory; the groups
+  // themselves are in local memory.
   struct wanted {
     std::string name;
     aggregate what;

@@ -279,8 +279,9 @@ template <reducible T>
 
 // The `count` outermost of the numbers that were summarized, or all when there are fewer, from that end on.
 template <far_numbers Numbers>
-[[nodiscard]] std::vector<typename Numbers::value_type> outermost(
-    const Numbers& all, const summary<typename Numbers::value_type>& found, std::size_t count, numbers_end from) {
+[[nodiscard]] std::vector<typename Numbers::value_type> outermost(const Numbers& all,
+                                                                  const summary<typename Numbers::value_type>& found,
+                                                                  std::size_t count, numbers_end from) {
   using T = typename Numbers::value_type;
   const std::size_t wanted = std::min<std::size_t>(count, found.count());
   if (wanted == 0) return {};

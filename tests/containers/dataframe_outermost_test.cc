@@ -1,5 +1,5 @@
-// The outermost values of columns of data frames, and the different ones, beside sorted plain ones. Needs permission for
-// userfaultfd.
+// The outermost values of columns of data frames, and the different ones, beside sorted plain ones. Needs permission
+// for userfaultfd.
 #include <gtest/gtest.h>
 
 #include <algorithm>
