@@ -58,7 +58,8 @@ void chunker::tell_streams(llvm::IRBuilder<>& at, const progress& chunk) {
     llvm::SmallVector<walked, walk_streams> walks;
     llvm::SmallVector<llvm::Value*, 6> arguments{nullptr, plan_.iterations, chunk.rest};
     for (std::size_t i = first; i < std::min(first + walk_streams, plan_.streams.size()); ++i) {
-      walks.push_back({static_cast<std::int32_t>(plan_.streams[i].step_bytes), plan_.streams[i].write});
+      const stream& one = plan_.streams[i];
+      walks.push_back({static_cast<std::int32_t>(one.step_bytes), one.write, one.hot});
       arguments.push_back(plan_.starts[i]);
     }
     arguments.resize(3 + walk_streams, none);

@@ -1,5 +1,6 @@
 #include "emit.h"
 
+#include "hot.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DebugInfoMetadata.h"
@@ -7,21 +8,6 @@
 
 namespace far::compiler {
 namespace {
-
-// Whether llvm.global.annotations has the text for the function or variable.
-bool is_annotated(const llvm::GlobalObject& object, llvm::StringRef annotation) {
-  const llvm::GlobalVariable* const all = object.getParent()->getNamedGlobal("llvm.global.annotations");
-  if (all == nullptr || !all->hasInitializer()) return false;
-  for (const llvm::Use& entry : all->getInitializer()->operands()) {
-    const auto* const fields = llvm::dyn_cast<llvm::ConstantStruct>(entry.get());
-    if (fields == nullptr || fields->getOperand(0)->stripPointerCasts() != &object) continue;
-    const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(fields->getOperand(1)->stripPointerCasts());
-    const auto* const bytes =
-        text == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantDataSequential>(text->getInitializer());
-    if (bytes != nullptr && bytes->isCString() && bytes->getAsCString() == annotation) return true;
-  }
-  return false;
-}
 
 // Whether far/local.h says so: by FAR_LOCAL_DATA for the variable that it was loaded from, or by far_local_allocate().
 bool is_said_to_be_local(const llvm::Value* object) {
@@ -44,6 +30,20 @@ bool is_for_us(const llvm::Module& module) {
 }
 
 }  // namespace
+
+bool is_annotated(const llvm::GlobalObject& object, llvm::StringRef annotation) {
+  const llvm::GlobalVariable* const all = object.getParent()->getNamedGlobal("llvm.global.annotations");
+  if (all == nullptr || !all->hasInitializer()) return false;
+  for (const llvm::Use& entry : all->getInitializer()->operands()) {
+    const auto* const fields = llvm::dyn_cast<llvm::ConstantStruct>(entry.get());
+    if (fields == nullptr || fields->getOperand(0)->stripPointerCasts() != &object) continue;
+    const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(fields->getOperand(1)->stripPointerCasts());
+    const auto* const bytes =
+        text == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantDataSequential>(text->getInitializer());
+    if (bytes != nullptr && bytes->isCString() && bytes->getAsCString() == annotation) return true;
+  }
+  return false;
+}
 
 llvm::StructType* emitter::shape() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
@@ -84,9 +84,9 @@ llvm::Constant* emitter::walk_of(llvm::ArrayRef<walked> streams, std::uint64_t i
   llvm::SmallVector<llvm::Constant*, 2 + 2 * walk_streams> fields{site_of(user),
                                                                   llvm::ConstantInt::get(word, iterations)};
   for (std::size_t i = 0; i < walk_streams; ++i) {
-    const walked one = i < streams.size() ? streams[i] : walked{0, false};
+    const walked one = i < streams.size() ? streams[i] : walked{};
     fields.push_back(llvm::ConstantInt::getSigned(half, one.step_bytes));
-    fields.push_back(llvm::ConstantInt::get(half, one.write ? 1 : 0));
+    fields.push_back(llvm::ConstantInt::get(half, (one.write ? 1u : 0u) | (one.hot ? 2u : 0u)));
   }
   llvm::Constant* const value = llvm::ConstantStruct::getAnon(fields);
   return new llvm::GlobalVariable(module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage, value,
@@ -109,6 +109,11 @@ llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::T
 llvm::FunctionCallee emitter::guard() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
   return slow_path(guard_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
+}
+
+llvm::FunctionCallee emitter::hot() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  return slow_path(hot_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
 }
 
 llvm::FunctionCallee emitter::guards() {
@@ -168,7 +173,7 @@ bool may_be_far(const llvm::Value* pointer, const char** why) {
     *why = "on the stack";
     return false;
   }
-  if (llvm::isa<llvm::Constant>(object)) {
+  if (llvm::isa<llvm::Constant>(object) && !is_hot_variable(object)) {
     *why = "static";
     return false;
   }
@@ -182,6 +187,18 @@ bool may_be_far(const llvm::Value* pointer, const char** why) {
     return false;
   }
   return true;
+}
+
+// A pointer is static itself: what it leads to is meant.
+bool is_hot_variable(const llvm::Value* object) {
+  const auto* const variable = llvm::dyn_cast<llvm::GlobalVariable>(object);
+  return variable != nullptr && !variable->getValueType()->isPointerTy() && is_annotated(*variable, hot_annotation);
+}
+
+llvm::Value* pointer_of(llvm::Instruction& access) {
+  if (auto* const update = llvm::dyn_cast<llvm::AtomicRMWInst>(&access)) return update->getPointerOperand();
+  if (auto* const exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&access)) return exchange->getPointerOperand();
+  return llvm::getLoadStorePointerOperand(&access);
 }
 
 bool guards_arguments(const llvm::Function& function) {

@@ -9,8 +9,9 @@ namespace far::compiler {
 
 // A stream of a loop, as it is told.
 struct walked {
-  std::int32_t step_bytes;  // an iteration
-  bool write;
+  std::int32_t step_bytes = 0;  // an iteration
+  bool write = false;
+  bool hot = false;
 };
 
 class emitter {
@@ -32,6 +33,7 @@ class emitter {
   llvm::FunctionCallee look();
   llvm::FunctionCallee ahead();
   llvm::FunctionCallee guards();
+  llvm::FunctionCallee hot();
   // The state of the address's page: above last_quiet_state if it is of the far heap, and not resident.
   llvm::Value* state_of(llvm::IRBuilder<>& at, llvm::Value* address);
 
@@ -49,6 +51,15 @@ class emitter {
 
 // Whether memory that the pointer may refer to can be far at all. If not, `*why` says so.
 [[nodiscard]] bool may_be_far(const llvm::Value* pointer, const char** why);
+
+// Whether llvm.global.annotations has the text for the function or variable.
+[[nodiscard]] bool is_annotated(const llvm::GlobalObject& object, llvm::StringRef annotation);
+
+// Whether it is a FAR_HOT variable whose own memory is meant: no pointer.
+[[nodiscard]] bool is_hot_variable(const llvm::Value* object);
+
+// The address that the instruction accesses; null if it is no access.
+[[nodiscard]] llvm::Value* pointer_of(llvm::Instruction& access);
 
 // Whether the function is FAR_FAR (far/local.h): its callers may not have used what they pass to it.
 [[nodiscard]] bool guards_arguments(const llvm::Function& function);

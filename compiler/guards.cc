@@ -1,6 +1,7 @@
 #include "advances.h"
 #include "emit.h"
 #include "function_pass.h"
+#include "hot.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DepthFirstIterator.h"
 #include "llvm/ADT/SetVector.h"
@@ -27,6 +28,7 @@ struct guard {
   const llvm::Value* base;
   std::int64_t offset;
   bool write;
+  bool hot;             // reports the page as used, too
   bool emitted;         // false: the access needs none, but those behind it can rely on its page
   bool needed = false;  // others rely on it
   bool left_out = false;
@@ -57,13 +59,6 @@ bool collect(llvm::Value* value, const llvm::Instruction& place, llvm::SmallSetV
   return found.insert(one);
 }
 
-// The address that the instruction accesses; null if it is no access.
-llvm::Value* pointer_of(llvm::Instruction& access) {
-  if (auto* const update = llvm::dyn_cast<llvm::AtomicRMWInst>(&access)) return update->getPointerOperand();
-  if (auto* const exchange = llvm::dyn_cast<llvm::AtomicCmpXchgInst>(&access)) return exchange->getPointerOperand();
-  return llvm::getLoadStorePointerOperand(&access);
-}
-
 bool is_near(std::int64_t one, std::int64_t other) {
   return one - other <= reach_bytes && other - one <= reach_bytes;
 }
@@ -85,17 +80,23 @@ class guarder : function_pass {
     }
     for (guard& one : guards_) one.left_out = comes_guarded(one);
     llvm::SmallVector<batch, 8> batches;
+    bool has_emitted = false;
     for (guard& one : guards_) {
       if (one.left_out || !one.emitted) continue;
+      has_emitted = true;
+      if (one.hot) {
+        emit_hot(one);
+        continue;
+      }
       if (batches.empty() || !joins(batches.back(), one)) batches.push_back({&one});
     }
     for (const batch& together : batches) emit(together);
-    return !batches.empty();
+    return has_emitted;
   }
 
  private:
   void consider(llvm::Instruction& access);
-  const char* why_not(const llvm::Instruction& access, llvm::Value* pointer, const llvm::Value* base);
+  const char* why_not(const llvm::Instruction& access, llvm::Value* pointer, const llvm::Value* base, bool hot);
   const char* why_unwanted(const llvm::Instruction& access);
   bool walks(const llvm::Instruction& access, llvm::Value* pointer);
   llvm::Instruction* place_of(llvm::Instruction& access, llvm::Value* pointer);
@@ -103,6 +104,7 @@ class guarder : function_pass {
   bool comes_guarded(const guard& one);
   bool joins(batch& together, guard& one);
   void emit(const batch& together);
+  void emit_hot(const guard& one);
 
   bool guards_arguments_ = false;
   llvm::SmallVector<guard, 16> guards_;
@@ -121,16 +123,16 @@ bool guarder::walks(const llvm::Instruction& access, llvm::Value* pointer) {
 }
 
 // The reason why there is no guard; null if there is to be one.
-const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* pointer, const llvm::Value* base) {
+const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* pointer, const llvm::Value* base, bool hot) {
   const char* why = nullptr;
   if (!may_be_far(pointer, &why)) return why;
   if (access.isVolatile()) return "volatile";
-  if (llvm::isa<llvm::Argument>(base) && !guards_arguments_) return "of an object that the caller handed over";
+  if (llvm::isa<llvm::Argument>(base) && !guards_arguments_ && !hot) return "of an object that the caller handed over";
   if (llvm::isNoAliasCall(base)) return "just allocated";
   if (llvm::isa<llvm::UnreachableInst>(access.getParent()->getTerminator())) return "where the program ends";
   if (walks(access, pointer)) return "in order";
   if (advances(access, *pointer, loops_)) return "mostly in order";
-  if (access.hasMetadata(told_metadata)) return "its loop reports the gather";
+  if (access.hasMetadata(told_metadata) && !hot) return "its loop reports the gather";
   if (access.hasMetadata(quiet_metadata)) return "in the copy of a loop that runs while nothing is far";
   return nullptr;
 }
@@ -160,9 +162,11 @@ bool guarder::is_covered(const guard& fresh) {
                                                         fresh.before, &assumptions_, &dominators_);
   for (const std::size_t index : of_base) {
     guard& known = guards_[index];
+    if (fresh.hot && !known.emitted) continue;
     if (!is_near(fresh.offset, known.offset) && !share_page(alignment, fresh.offset, known.offset)) continue;
     if (known.before != fresh.before && !dominators_.dominates(known.before, fresh.before)) continue;
     known.write |= fresh.write;
+    known.hot |= fresh.hot;
     return true;
   }
   return false;
@@ -183,13 +187,16 @@ bool guarder::comes_guarded(const guard& one) {
     for (const std::size_t index : by_base_.lookup(base)) {
       guard& known = guards_[index];
       const bool comes_first = dominators_.dominates(known.before, phi->getIncomingBlock(i)->getTerminator());
-      if (!known.left_out && &known != &one && comes_first && is_near(offset.getSExtValue(), known.offset))
-        found = &known;
+      if (known.left_out || &known == &one || !comes_first || (one.hot && !known.emitted)) continue;
+      if (is_near(offset.getSExtValue(), known.offset)) found = &known;
     }
     if (found == nullptr) return false;
     relied_on.push_back(found);
   }
-  for (guard* const known : relied_on) known->needed = true;
+  for (guard* const known : relied_on) {
+    known->needed = true;
+    known->hot |= one.hot;
+  }
   return true;
 }
 
@@ -203,19 +210,21 @@ void guarder::consider(llvm::Instruction& access) {
   const llvm::Value* const base =
       pointer->stripAndAccumulateConstantOffsets(function_.getDataLayout(), offset, /*AllowNonInbounds=*/true);
   const bool writes = !llvm::isa<llvm::LoadInst>(access);
-  const char* const why = why_not(access, pointer, base);
+  const bool hot = is_hot(access, pointer);
+  const char* const why = why_not(access, pointer, base, hot);
   llvm::Instruction* const before = why == nullptr ? place_of(access, pointer) : &access;
   const guard fresh{.before = before,
                     .pointer = pointer,
                     .base = base,
                     .offset = offset.getSExtValue(),
                     .write = writes,
+                    .hot = hot,
                     .emitted = why == nullptr,
                     .hoisted = before != &access};
   const bool covered = why == nullptr && is_covered(fresh);
-  const char* const unwanted = why != nullptr || covered ? nullptr : why_unwanted(access);
+  const char* const unwanted = why != nullptr || covered || hot ? nullptr : why_unwanted(access);
   const char* const elided = covered ? "behind an access of the same object" : unwanted != nullptr ? unwanted : why;
-  const char* const how = writes ? "written" : "read";
+  const char* const how = hot ? (writes ? "written, hot" : "read, hot") : writes ? "written" : "read";
   chosen_report().add(access, remarks_, {"guard", elided == nullptr, elided != nullptr ? elided : how});
   if (covered || unwanted != nullptr || (why != nullptr && !llvm::isa<llvm::Instruction>(base))) return;
   by_base_[base].push_back(guards_.size());
@@ -267,6 +276,19 @@ void guarder::emit(const batch& together) {
                                             emit_.site_of(function_)});
   }
   call->setCallingConv(llvm::CallingConv::PreserveMost);
+}
+
+// Before the first page has left, all of them stay.
+void guarder::emit_hot(const guard& one) {
+  llvm::IRBuilder<> at(one.before);
+  llvm::Value* const pointer = one.hoisted ? at.CreateFreeze(one.pointer) : one.pointer;
+  llvm::Value* const evicted = at.CreateLoad(at.getInt64Ty(), emit_.load(at, field::has_evicted));
+  llvm::Instruction* const then =
+      llvm::SplitBlockAndInsertIfThen(at.CreateICmpNE(evicted, at.getInt64(0)), one.before, false,
+                                      llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
+  llvm::IRBuilder<> slow(then);
+  slow.CreateCall(emit_.hot(), {pointer, slow.getInt64(one.write ? 1 : 0), emit_.site_of(function_)})
+      ->setCallingConv(llvm::CallingConv::PreserveMost);
 }
 
 }  // namespace

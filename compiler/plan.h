@@ -20,6 +20,7 @@ struct stream {
   const llvm::SCEV* start;  // the first address
   std::int64_t step_bytes;  // an iteration
   bool write;
+  bool hot;
   llvm::Instruction* access;
   const char* unwanted;  // what profiles say against reporting it, or null
 };

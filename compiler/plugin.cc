@@ -1,4 +1,5 @@
 // The plugin that clang loads by -fpass-plugin.
+#include "hot.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/CommandLine.h"
@@ -25,6 +26,11 @@ void add_streams(llvm::FunctionPassManager& passes, llvm::OptimizationLevel leve
 }
 
 void add_passes(llvm::PassBuilder& to) {
+  to.registerPipelineStartEPCallback([](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
+    if (level != llvm::OptimizationLevel::O0) {
+      passes.addPass(llvm::createModuleToFunctionPassAdaptor(hot_members()));
+    }
+  });
   to.registerVectorizerStartEPCallback(add_streams);
   const auto guard = [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
     if (with_guards && level != llvm::OptimizationLevel::O0) {

@@ -12,6 +12,7 @@ enum class field : unsigned { mask, states, has_evicted };
 // Slow paths.
 inline constexpr const char* guard_call = "__farheap_guard";
 inline constexpr const char* guards_call = "__farheap_guards";
+inline constexpr const char* hot_call = "__farheap_hot";
 inline constexpr const char* stream_call = "__farheap_stream";
 inline constexpr const char* gather_call = "__farheap_gather";
 inline constexpr const char* look_call = "__farheap_look";

@@ -1,6 +1,7 @@
 #include <optional>
 
 #include "function_pass.h"
+#include "hot.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
@@ -80,7 +81,13 @@ std::optional<stream> splitter::stream_of(llvm::Instruction& access, llvm::Loop&
   if (step == nullptr) return std::nullopt;
   const std::int64_t step_bytes = step->getAPInt().getSExtValue();
   if (step_bytes == 0 || absolute(step_bytes) > page_bytes || is_short(loop, step_bytes)) return std::nullopt;
-  return stream{walk->getStart(), step_bytes, llvm::isa<llvm::StoreInst>(access), &access, why_unwanted(access)};
+  const bool hot = is_hot(access, pointer);
+  return stream{.start = walk->getStart(),
+                .step_bytes = step_bytes,
+                .write = llvm::isa<llvm::StoreInst>(access),
+                .hot = hot,
+                .access = &access,
+                .unwanted = hot ? nullptr : why_unwanted(access)};
 }
 
 const char* splitter::why_unwanted(const llvm::Instruction& access) {
@@ -94,6 +101,7 @@ bool splitter::merge(plan& chosen, const stream& fresh) {
     const auto* const distance = llvm::dyn_cast<llvm::SCEVConstant>(evolution_.getMinusSCEV(fresh.start, known.start));
     if (distance == nullptr || distance->getAPInt().abs().uge(page_bytes)) continue;
     known.write |= fresh.write;
+    known.hot |= fresh.hot;
     if (fresh.unwanted == nullptr) known.unwanted = nullptr;
     return true;
   }

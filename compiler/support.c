@@ -24,6 +24,7 @@ HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_c
 SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_hint_site* site);
 SLOW_PATH void __farheap_guards(const void* first, const void* second, const void* third, const void* fourth,
                                 uint64_t written, struct far_hint_site* site);
+SLOW_PATH void __farheap_hot(const void* address, uint64_t write, struct far_hint_site* site);
 struct far_walk;
 SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations, uint64_t rest, const char* first,
                                 const char* second, const char* third);
@@ -44,7 +45,20 @@ SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_h
   if (view == NULL) return;
   // Like a trap, it does not mark the page as used: pages that are brought in so would be kept longer than others,
   // which costs a look-up of a hash map 6 to 12% more misses.
-  view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0, .sequential = true}), site);
+  view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0}), site);
+}
+
+/* Apart from the short way of pages that are marked, which then saves no registers. */
+__attribute__((preserve_most, cold, noinline)) static void mark_hot(const void* address, uint64_t write,
+                                                                    struct far_hint_site* site) {
+  far_hint_view_here->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0}), site);
+}
+
+/* An access of a hot structure (FAR_HOT), after the first eviction. Unlike a guard, it marks the page as used. */
+SLOW_PATH void __farheap_hot(const void* address, uint64_t write, struct far_hint_site* site) {
+  const struct far_hint_view* const view = view_of(address);
+  if (view == NULL || far_hint_is_ready(view, ((uintptr_t)address - view->base) >> 12, write != 0)) return;
+  mark_hot(address, write, site);
 }
 
 /* As a guard does it: for an address of the far heap. */
@@ -91,13 +105,14 @@ static int64_t nearer(int64_t some, int64_t others) {
 
 /* The loop is at `position` and will walk `rest_bytes`, of which `chunk_bytes` before the next call; negative ones lead
  * downwards. First what is farther away starts on its way, then what is needed now is waited for, and both without a
- * fault. */
-static void tell_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, bool begins, bool writes,
+ * fault. Of a hot structure it is marked as used. */
+static void tell_stream(const char* position, int64_t chunk_bytes, int64_t rest_bytes, bool begins, uint32_t kind,
                         struct far_hint_site* site) {
   const struct far_hint_view* const view = view_of(position);
   if (view == NULL || (begins && distance(rest_bytes) < least_bytes)) return;
+  const bool writes = (kind & 1) != 0;
   const struct far_hint_options later = {.mutate = writes, .sequential = true, .prefetch = true};
-  const struct far_hint_options now = {.mutate = writes, .sequential = true};
+  const struct far_hint_options now = {.mutate = writes, .sequential = (kind & 2) == 0};
   const int64_t window = chunk_bytes < 0 ? -(int64_t)window_bytes : (int64_t)window_bytes;
   const int64_t seen = nearer(begins ? 0 : window - chunk_bytes, rest_bytes);
   const int64_t ahead = nearer(window, rest_bytes) - seen;
@@ -111,7 +126,7 @@ struct far_walk {
   uint64_t iterations; /* from report to report */
   struct {
     int32_t step_bytes; /* an iteration; 0: there is no such stream */
-    uint32_t writes;
+    uint32_t kind;      /* bit 0: it writes; 1: of a hot structure */
   } streams[3];
 };
 
@@ -126,8 +141,7 @@ SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations
     const int64_t step = walk->streams[i].step_bytes;
     /* Downwards, a range ends behind its first element. */
     const char* const position = starts[i] + (int64_t)done * step + (step < 0 ? -step : 0);
-    tell_stream(position, (int64_t)count * step, (int64_t)rest * step, done == 0, walk->streams[i].writes != 0,
-                walk->site);
+    tell_stream(position, (int64_t)count * step, (int64_t)rest * step, done == 0, walk->streams[i].kind, walk->site);
   }
 }
 

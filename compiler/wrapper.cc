@@ -340,7 +340,8 @@ std::string find_clang(std::string_view name, bool for_cxx) {
   fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
 }
 
-// The passes run once: while compiling, or, with -flto, in the linker, which sees whole functions after inlining. Our
+// The passes run once: while compiling, or, with -flto, in the linker, which sees whole functions after inlining (all
+// but the one that reads the marks of hot members, which would hide addresses from what runs before the linker). Our
 // options come before the user's, so that files and libraries keep their order, and the support library comes last,
 // after everything that refers to it.
 std::vector<std::string> command_of(std::string_view name, const request& wanted) {
@@ -358,7 +359,14 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
       // Loaded early, too, so that clang knows the plugin's options.
       if (!options.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
       for (const std::string& option : options) command.insert(command.end(), {"-mllvm", option});
-    } else if (wanted.links) {
+    } else {
+      command.emplace_back("-fpass-plugin=" + plugin);
+      command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
+      for (const char* const pass : {"-farheap-streams=0", "-farheap-guards=0"}) {
+        command.insert(command.end(), {"-Xclang", "-mllvm", "-Xclang", pass});
+      }
+    }
+    if (wanted.lto && wanted.links) {
       command.emplace_back("-fuse-ld=lld");
       command.emplace_back("-Wl,--load-pass-plugin=" + plugin);
       // The linker reads options before it loads passes, and would not know ours.

@@ -293,8 +293,8 @@ class hash_map {
     }
   }
 
-  // How far ahead a batch look-up prefetches, and how many of its keys share a scope.
-  static constexpr std::size_t keys_ahead = 32, keys_a_scope = 256;
+  // How far ahead a batch look-up prefetches entries, and their buckets, and how many of its keys share a scope.
+  static constexpr std::size_t keys_ahead = 32, buckets_ahead = 48, keys_a_scope = 256;
 
   [[nodiscard]] static entry* at(std::byte* address) { return std::launder(reinterpret_cast<entry*>(address)); }
   [[nodiscard]] static V* value_of(entry* found) { return found == nullptr ? nullptr : std::addressof(found->value); }
@@ -390,19 +390,28 @@ class hash_map {
     return std::optional<copy_type>(std::in_place, detail::copied<V>::copy(found->value));
   }
 
+  // Buckets are brought into the processor's cache first, then entries into local memory, or into the cache if they are
+  // there already, and then they are used: each waits for what the one before has found, but not for other keys'.
   template <typename Q, typename Use>
   void for_many(const scope& in, std::span<const Q> keys, Use use) const {
+    for (std::size_t i = 0; i < std::min(keys.size(), buckets_ahead); ++i) prefetch_bucket(hash_of(as_key(keys[i])));
     for (std::size_t i = 0; i < std::min(keys.size(), keys_ahead); ++i) bring_in(in, hash_of(as_key(keys[i])));
     for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (keys.size() - i > buckets_ahead) prefetch_bucket(hash_of(as_key(keys[i + buckets_ahead])));
       if (keys.size() - i > keys_ahead) bring_in(in, hash_of(as_key(keys[i + keys_ahead])));
       use(i);
     }
+  }
+  void prefetch_bucket(detail::hashed key_hash) const {
+    __builtin_prefetch(shard_of(key_hash).index.likely_bucket(key_hash.print()));
   }
   void bring_in(const scope& in, detail::hashed key_hash) const {
     const detail::hash_shard& shard = shard_of(key_hash);
     bool is_remote = false;
     static_cast<void>(shard.index.find(key_hash.print(), [&](detail::hash_bucket& bucket, unsigned slot) {
-      is_remote |= in.reach_if_ready(bucket.words[slot], false) == nullptr;
+      const std::byte* const address = in.reach_if_ready(bucket.words[slot], false);
+      is_remote |= address == nullptr;
+      __builtin_prefetch(address);
       return false;
     }));
     if (!is_remote) return;

@@ -17,7 +17,16 @@
  *     FAR_FAR int find(const struct table* in, long key);             the opposite
  *
  * Mostly a caller has used an object before it passes it on, and the function does without guards for it. Those of a
- * FAR_FAR function are guarded. */
+ * FAR_FAR function are guarded.
+ *
+ *     struct node { FAR_HOT long key; FAR_HOT struct node* next; char text[200]; };      accesses of a member
+ *     FAR_HOT static struct index* names;                            what a static pointer leads to
+ *     FAR_HOT static long counts[4096];                              a static array or structure
+ *     FAR_HOT_BEGIN ... FAR_HOT_END                                  all members and static variables in between
+ *
+ * Hot structures: each access marks its page as used, and pages in use leave last. Mark what is small and used all the
+ * time, beside data that comes and goes; where everything is hot, nothing is. On a whole type, as in
+ * `struct FAR_HOT node`, the mark does nothing: marks of members do. */
 #ifndef FAR_LOCAL_H
 #define FAR_LOCAL_H
 
@@ -32,6 +41,10 @@
 #define FAR_LOCAL_BEGIN \
   _Pragma("clang attribute push(__attribute__((annotate(\"far_local\"), noinline)), apply_to = function)")
 #define FAR_LOCAL_END _Pragma("clang attribute pop")
+#define FAR_HOT __attribute__((annotate("far_hot")))
+#define FAR_HOT_BEGIN \
+  _Pragma("clang attribute push(__attribute__((annotate(\"far_hot\"))), apply_to = any(field, variable(is_global)))")
+#define FAR_HOT_END _Pragma("clang attribute pop")
 #else
 #define FAR_LOCAL
 #define FAR_LOCAL_DATA
@@ -39,6 +52,9 @@
 #define FAR_FAR
 #define FAR_LOCAL_BEGIN
 #define FAR_LOCAL_END
+#define FAR_HOT
+#define FAR_HOT_BEGIN
+#define FAR_HOT_END
 #endif
 
 /* Strict C11 has no anonymous mappings: compile with -std=gnu11, or define _DEFAULT_SOURCE. */

@@ -119,6 +119,27 @@ class Code(Directory):
         self.assertEqual(len(re.findall(r"@__farheap_guard\(ptr %\d+, i64 1", counter)), 1, counter)
         self.assertGreaterEqual(self.guards("pick_until"), 1)
 
+    def test_hot_structures_report_each_use(self):
+        def marked(function):
+            return self.ir[function].count("call preserve_mostcc void @__farheap_hot(")
+        names = ["find_name", "tally", "of_hot_data", "of_hot_type", "twice", "set_limit", "set_hot_numbers",
+                 "on_stack_though_hot"]
+        self.assertEqual({name: (marked(name), self.guards(name)) for name in names},
+                         {"find_name": (1, 0), "tally": (3, 0), "of_hot_data": (1, 0), "of_hot_type": (1, 0),
+                          "twice": (1, 0), "set_limit": (1, 0), "set_hot_numbers": (0, 0),
+                          "on_stack_though_hot": (0, 0)})
+        # A static array is walked as memory that may be far; the walk says that it is hot.
+        walk = re.search(r"@__farheap_stream\(ptr [^@]*(@__farheap_walk[.\d]*)", self.ir["sum_tallies"])[1]
+        table = re.search(rf"^{re.escape(walk)} = .*$", (self.directory / "loops.ll").read_text(), re.MULTILINE)[0]
+        self.assertIn("i64 8192, i32 8, i32 2,", table)
+        for name in names:
+            self.assertNotIn("ptr.annotation", self.ir[name])
+        self.assertEqual(self.ir["twice"].count(" load "), 2 + 1)  # the check's, and one of the member
+        check = r"\tmovq\t__farheap_compiled\+16\(%rip\), (%\w+)\n\tcmpq\t\$0, \(\1\)\n\tjne\t"
+        self.assertRegex(self.assembly["of_hot_data"], check)
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        self.assertIn(("find_name", "read, hot"), {(line["function"], line["why"]) for line in lines})
+
     def test_addresses_that_advance_have_no_guard(self):
         lines = [json.loads(line) for line in self.report.read_text().splitlines()]
         said = {line["function"] for line in lines if line["why"] == "mostly in order"}
@@ -240,6 +261,12 @@ class Wrapper(Directory):
                 code = compiled("objdump", "-d", program)
                 for call in ["stream", "guard"]:
                     self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}s?>")
+                compiled(CLANG, "-O2", option, "-I", INCLUDE, SOURCES / "hot.c", "-o", program)
+                self.assertRegex(compiled("objdump", "-d", program), r"(call|jmp) .*<__farheap_hot>")
+                compiled(CLANG, "-O2", option, "-I", INCLUDE, "-c", SOURCES / "hot.c", "-o", self.directory / "hot.o")
+                ir = compiled("llvm-dis-19", self.directory / "hot.o", "-o", "-")
+                self.assertNotIn("@__farheap", ir)
+                self.assertNotIn("llvm.ptr.annotation", ir)
 
     def test_options_reach_the_passes_in_the_linker(self):
         for option in ["-flto=thin", "-flto", "-flto=full"]:
@@ -453,6 +480,21 @@ class Programs(Directory):
                 outcome = support.run_far([program, how], BUDGET, "memory:?latency=5us", mode)
                 self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
                 self.assertGreater(outcome.stats["prefetched_pages"], 8000, outcome.stats)
+
+    # The walk through the records pushes the index out, unless look-ups say that it is in use.
+    def test_hot_structures_stay(self):
+        walked = 4 * 64 * support.MIB // 4096
+        fetched = {}
+        for kind, options in {"hot": [], "cold": ["-DCOLD"]}.items():
+            program = self.directory / kind
+            compiled(CLANG, "-O2", *options, "-I", INCLUDE, SOURCES / "hot.c", "-o", program)
+            right = compiled(program)
+            for mode in ["inline", "thread"]:
+                outcome = support.run_far([program], BUDGET, "memory:", mode, policy="second-chance")
+                self.assertEqual((outcome.code, outcome.out), (0, right), outcome)
+                fetched[kind, mode] = outcome.stats["fetched_pages"] - walked
+        for mode in ["inline", "thread"]:
+            self.assertLess(fetched["hot", mode] * 2, fetched["cold", mode], fetched)
 
     def test_local_allocations_stay_local(self):
         program = self.directory / "kept"

@@ -81,18 +81,18 @@ def run(command, environment=None, cgroup=None, deadline_s=DEADLINE_S):
     return outcome
 
 
-def farheap_command(program, budget_bytes, far=None, mode=None, stats=None):
+def farheap_command(program, budget_bytes, far=None, mode=None, stats=None, policy=None):
     options = ["--local", str(budget_bytes)]
-    for name, value in [("--far", far), ("--fault-mode", mode), ("--stats-json", stats)]:
+    for name, value in [("--far", far), ("--fault-mode", mode), ("--stats-json", stats), ("--policy", policy)]:
         options += [name, str(value)] if value else []
     return [FARHEAP, "run", *options, "--", *program]
 
 
-def run_far(program, budget_bytes, far=None, mode=None, **options):
+def run_far(program, budget_bytes, far=None, mode=None, policy=None, **options):
     """Runs a program under farheap. The statistics are those of the program itself, None if it left none."""
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory, "stats.json")
-        outcome = run(farheap_command(program, budget_bytes, far, mode, path), **options)
+        outcome = run(farheap_command(program, budget_bytes, far, mode, path, policy), **options)
         if path.exists():
             outcome.stats = json.loads(path.read_text())
     return outcome
