@@ -19,7 +19,7 @@
 #include "far/plugin.h"
 #include "platform/clock.h"
 #include "server/devices/shelf.h"
-#include "tests/devices/unruly.h"
+#include "tests/support/unruly.h"
 
 namespace far::server {
 namespace {
@@ -181,9 +181,9 @@ TEST_F(FunctionCalls, ThatFailAreNobodyElsesFailure) {
   attachment client = open();
   attachment other = open();
   begin(*other.to);
-  for (const unruly::way how : {unruly::throw_text, unruly::throw_number, unruly::hang, unruly::write_outside,
-                                unruly::leave, unruly::flood, unruly::too_long, unruly::too_short, unruly::unmarked,
-                                unruly::scribble}) {
+  for (const unruly::way how :
+       {unruly::throw_text, unruly::throw_number, unruly::hang, unruly::write_outside, unruly::leave, unruly::flood,
+        unruly::too_long, unruly::too_short, unruly::unmarked, unruly::scribble}) {
     begin(*client.to);
     const std::uint64_t began_ns = now();
     const auto arguments = arguments_of(function(how), hash, std::array{wire::range{0, 0, 4096}}, 300);
@@ -201,6 +201,8 @@ TEST_F(FunctionCalls, ThatFailAreNobodyElsesFailure) {
 TEST_F(FunctionCalls, OfSeveralConnectionsTakeTurns) {
   attachment client = open();
   begin(*client.to);
+  const auto& answered = host->plugins().front().counters->calls[0];
+  const std::uint64_t answered_before = answered.load();
   std::atomic<unsigned> right{0};
   std::vector<std::thread> connections;
   for (std::uint64_t connection = 0; connection < 4; ++connection) {
@@ -222,6 +224,7 @@ TEST_F(FunctionCalls, OfSeveralConnectionsTakeTurns) {
   }
   for (std::thread& one : connections) one.join();
   EXPECT_GT(right.load(), 100u);
+  EXPECT_LE(answered.load() - answered_before, 200u) << "nobody takes another's answer, which would be asked for again";
   EXPECT_EQ(host->devices(), 1u);
   lent->end(*client.to);
   lent->leave(client, now());
