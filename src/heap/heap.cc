@@ -412,7 +412,7 @@ void object_heap::force_out(std::uintptr_t address) {
   forcing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::optional<heap::tag_key> object_heap::add_tag(unsigned most_heat, leaving_handler handler) {
+std::optional<heap::tag_key> object_heap::add_tag(heap::tag_replacement how, leaving_handler handler) {
   std::optional<unsigned> number = tags_.take_unused();
   const bool is_used_again = !number;
   if (is_used_again) number = tags_.take_given_back();
@@ -427,7 +427,7 @@ std::optional<heap::tag_key> object_heap::add_tag(unsigned most_heat, leaving_ha
     tags_.cancel(*number);
     throw;
   }
-  return tags_.begin(*number, most_heat);
+  return tags_.begin(*number, how);
 }
 
 // Takes the number of a tag that was given back off all that carries it. Returns false when scopes stay open.
@@ -458,7 +458,8 @@ heap::tag_key object_heap::tag_for_copy(std::uintptr_t object) const {
 }
 
 bool object_heap::change_heat(std::size_t page, bool was_used) {
-  return pages.change_heat(page, was_used, tags_.most_heat(pages.tag_of(page))) > 0;
+  const heap::tag_replacement how = tags_.replacement_of(pages.tag_of(page));
+  return pages.change_heat(page, was_used, how.most_heat, how.by_recency) > 0;
 }
 
 bool object_heap::prefetch(owner_word& owner) {

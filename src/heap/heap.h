@@ -31,6 +31,7 @@
 #include "heap/page_table.h"
 #include "heap/path_selector.h"
 #include "heap/plain_space.h"
+#include "heap/priorities_seen.h"
 #include "heap/segments.h"
 #include "heap/tags.h"
 
@@ -126,17 +127,19 @@ class object_heap {
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
 
-  // A tag whose pages stay for up to `most_heat` looks of the evictor after they were used often. `handler`: called
-  // before its objects leave, or empty. Returns nothing when most_tags are in use, or when the number of one that was
-  // given back cannot be used again because a scope has been open for ten seconds, or the caller is in one. Throws
-  // std::bad_alloc.
-  [[nodiscard]] std::optional<heap::tag_key> add_tag(unsigned most_heat, leaving_handler handler);
+  // A tag whose pages leave as `how` says. `handler`: called before its objects leave, or empty. Returns nothing when
+  // most_tags are in use, or when the number of one that was given back cannot be used again because a scope has been
+  // open for ten seconds, or the caller is in one. Throws std::bad_alloc.
+  [[nodiscard]] std::optional<heap::tag_key> add_tag(heap::tag_replacement how, leaving_handler handler);
   // See far::tag::give_back.
   void give_back(heap::tag_key tag);
   // The tag of a copy of the object. Requires: as tag_table::for_objects_of().
   [[nodiscard]] heap::tag_key tag_for_copy(std::uintptr_t object) const;
   // The evictor looked at a page. Returns whether it stays, because it has been in use.
   [[nodiscard]] bool change_heat(std::size_t page, bool was_used);
+  [[nodiscard]] unsigned priority_of(std::size_t page) const {
+    return tags_.replacement_of(pages.tag_of(page)).priority;
+  }
 
   heap::far_memory memory;
   heap::page_table pages;
@@ -144,6 +147,7 @@ class object_heap {
   heap::huge_space huge;
   heap::plain_space plain;
   heap::path_selector paths;
+  heap::priorities_seen priorities;
   heap::leaving_objects leaving;
   heap::counters count;
 
