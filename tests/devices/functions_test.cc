@@ -26,9 +26,9 @@
 #include "statistics.h"
 #include "tests/devices/built.h"
 #include "tests/devices/device_server.h"
-#include "tests/devices/unruly.h"
 #include "tests/support/real_pager.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/unruly.h"
 
 namespace far {
 namespace {
