@@ -172,16 +172,22 @@ bool zmem_backend::wants_look() const {
   return leave_bytes_ != 0 && taken_since_look_.load(std::memory_order_relaxed) >= slots_between_looks;
 }
 
-// Returns when to look again. Where the system does not say, what was known before counts.
+// Returns when to look again. Where the system does not say, what was known before counts. While nothing is stored,
+// there is nothing to take or to give back: programs that fit in their budget do without all but the first look.
 std::uint64_t zmem_backend::look_at_machine() {
   if (leave_bytes_ == 0) return no_tending;
   const std::uint64_t now_ns = platform::monotonic_clock().now_ns();
-  if (now_ns < look_at_ns_ && !wants_look()) return look_at_ns_ - now_ns;
+  const bool is_known = look_at_ns_ != 0;
+  if (is_known && !wants_look()) {
+    if (slots_.used() == 0 && !machine_is_short_.load(std::memory_order_relaxed)) return look_ns;
+    if (now_ns < look_at_ns_) return look_at_ns_ - now_ns;
+  }
   taken_since_look_.store(0, std::memory_order_relaxed);
   if (const std::optional<std::uint64_t> available = available_bytes_()) {
     machine_is_short_.store(*available < leave_bytes_, std::memory_order_relaxed);
   }
-  const std::uint64_t until_next_ns = machine_is_short_.load(std::memory_order_relaxed) ? look_when_short_ns : look_ns;
+  const bool gives_back = machine_is_short_.load(std::memory_order_relaxed) && slots_.used() > 0;
+  const std::uint64_t until_next_ns = gives_back ? look_when_short_ns : look_ns;
   look_at_ns_ = now_ns + until_next_ns;
   return until_next_ns;
 }

@@ -97,6 +97,26 @@ TEST(zmem_backend, takes_no_new_pages_while_the_machine_is_short_of_memory) {
   EXPECT_TRUE(tested->allocate(pages).ok());
 }
 
+TEST(zmem_backend, looks_at_the_machine_while_something_is_stored) {
+  unsigned looks = 0;
+  const auto look = [&looks] {
+    ++looks;
+    return std::optional(2 * gib);
+  };
+  const auto tested =
+      zmem_backend::create({.capacity_bytes = 64 * mib, .leave_bytes = gib, .available_bytes = look}).value();
+  EXPECT_EQ(looks, 1u);
+  usleep(1'100'000);
+  tested->tend();
+  EXPECT_EQ(looks, 1u) << "nothing is stored";
+  const slot_id first = tested->allocate(pages).value();
+  tested->tend();
+  EXPECT_EQ(looks, 2u);
+  tested->tend();
+  EXPECT_EQ(looks, 2u) << "it has just looked";
+  tested->free(first, pages);
+}
+
 TEST(zmem_backend, takes_a_part_of_what_it_is_to_leave_between_two_looks) {
   const auto tested =
       zmem_backend::create(
