@@ -10,6 +10,7 @@
 #include "server/event_log.h"
 #include "server/extents.h"
 #include "server/offload.h"
+#include "wire/function.h"
 
 namespace far::server {
 
@@ -43,7 +44,8 @@ request_handler::request_handler(store& lent, loop_counters& counters, reply_wri
       counters_(counters),
       replies_(replies),
       turn_(share),
-      devices_(std::move(devices)),
+      devices_(devices),
+      functions_(std::move(devices)),
       patience_ns_(patience_ns) {}
 
 void request_handler::abandon() {
@@ -51,6 +53,7 @@ void request_handler::abandon() {
   allocating_ = false;
   parked_.reset();
   devices_.abandon();
+  functions_.abandon();
 }
 
 request_handler::outcome request_handler::handle(const header& head, std::span<const std::byte> payload,
@@ -208,6 +211,9 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
     return outcome::handled;
   }
   if (asked->name == wire::device_call_name && devices_.exist()) return on_device_call(head, asked->arguments, now_ns);
+  if (asked->name == wire::function_call_name && devices_.exist()) {
+    return on_function_call(head, asked->arguments, now_ns);
+  }
   const offload* const named = find_offload(asked->name);
   if (named == nullptr) {
     reply(head, status::unknown_call);
@@ -258,6 +264,24 @@ request_handler::outcome request_handler::on_device_call(const header& head, std
   }
   counters_.bytes_called.add(arguments.size() + got.reply_bytes);
   reply(head, got.result, got.reply_bytes);
+  return outcome::handled;
+}
+
+request_handler::outcome request_handler::on_function_call(const header& head, std::span<const std::byte> arguments,
+                                                           std::uint64_t now_ns) {
+  const function_calls::progress got =
+      functions_.go_on(*session_, arguments, now_ns, replies_.payload_space().first(wire::maximum_payload_bytes));
+  if (got.retry_at_ns != 0) {
+    turn_.retry_at_ns = got.retry_at_ns;
+    return outcome::later;
+  }
+  turn_.charge(got.touched_bytes);
+  counters_.bytes_called.add(arguments.size() + got.reply_bytes);
+  if (got.result == status::not_allocated) {
+    reply_not_allocated(head);
+  } else {
+    reply(head, got.result, got.reply_bytes);
+  }
   return outcome::handled;
 }
 

@@ -9,6 +9,7 @@
 #include "server/close_reason.h"
 #include "server/counters.h"
 #include "server/devices/calls.h"
+#include "server/devices/function_calls.h"
 #include "server/parked_request.h"
 #include "server/reply_writer.h"
 #include "server/store.h"
@@ -42,7 +43,9 @@ class request_handler {
     return devices_.hand_over(*session_, handed_to_, socket, handed_cookie_);
   }
 
-  [[nodiscard]] bool is_under_way() const { return allocating_ || parked_.is_waiting() || devices_.is_waiting(); }
+  [[nodiscard]] bool is_under_way() const {
+    return allocating_ || parked_.is_waiting() || devices_.is_waiting() || functions_.is_waiting();
+  }
   // Gives up what is under way: the connection leaves its session.
   void abandon();
 
@@ -56,6 +59,8 @@ class request_handler {
   [[nodiscard]] outcome on_call(const wire::header& head, std::span<const std::byte> payload, std::uint64_t now_ns);
   [[nodiscard]] outcome on_device_call(const wire::header& head, std::span<const std::byte> arguments,
                                        std::uint64_t now_ns);
+  [[nodiscard]] outcome on_function_call(const wire::header& head, std::span<const std::byte> arguments,
+                                         std::uint64_t now_ns);
   // Some of the blocks were not in memory: replies unless the request is done or has to wait.
   [[nodiscard]] parked_request::step settle(const wire::header& head, parked_request::step reached,
                                             std::uint64_t now_ns);
@@ -73,6 +78,7 @@ class request_handler {
   bool allocating_ = false;
   parked_request parked_;
   device_calls devices_;
+  function_calls functions_;
   std::uint64_t handed_to_ = 0;  // the device
   std::uint64_t handed_cookie_ = 0;
   const std::uint64_t patience_ns_;

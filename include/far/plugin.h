@@ -57,12 +57,34 @@ struct far_device_functions {
   int (*load)(void* device, const void* bytes, size_t size);
 };
 
+/* Functions on the pages of containers (far/compute.h) are operations of compute(). A memory server makes a device,
+ * with no parameters, for each client that uses them, and asks it about many parts of pages at a time. Numbers are of
+ * the machine, without alignment of their own:
+ *
+ *     offset  size
+ *     0       8     FAR_FUNCTION_MARK
+ *     8       4     the size of an element
+ *     12      4     the size of a result
+ *     16      4     a: the size of the call's arguments, which are at FAR_FUNCTION_HEAD
+ *     20      4     n: how many parts
+ *     ...     4 n   the size of each part, at FAR_FUNCTION_HEAD + a, rounded up to 8
+ *     ...           the parts, each at the next multiple of FAR_FUNCTION_ALIGNMENT
+ *
+ * The output is FAR_FUNCTION_MARK, and n results. */
+#define FAR_FUNCTION_MARK 0x6e6f6974636e7566u
+#define FAR_FUNCTION_HEAD 24u
+#define FAR_FUNCTION_ALIGNMENT 64u
+
 /* Lives as long as the process. */
 __attribute__((visibility("default"))) const struct far_device_functions* far_device_plugin(void);
 
 #ifdef __cplusplus
 } /* extern "C" */
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <concepts>
 #include <cstring>
 #include <exception>
 #include <span>
@@ -70,6 +92,7 @@ __attribute__((visibility("default"))) const struct far_device_functions* far_de
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace far::plugin {
@@ -124,7 +147,107 @@ class device {
   virtual void load(bytes) { throw std::logic_error("this device cannot be loaded"); }
 };
 
+// A function on the elements of a container, which far::compute() (far/compute.h) has called where their pages are. It
+// is a type without objects, in a header that the plugin and the program share:
+//
+//     struct square_sum {
+//       static constexpr const char* plugin = "statistics";  // as FAR_DEVICE_PLUGIN wants them
+//       static constexpr const char* version = "1.0";
+//       static constexpr std::uint32_t number = 1;  // in the plugin
+//       using element = double;
+//       struct arguments {};
+//       struct result { double sum = 0; };
+//       static result map(std::span<const double> part, const arguments&);
+//       static void combine(result& all, const result& next);
+//     };
+//
+// map() gets a part of a page, of any length. combine() adds the result of what follows to that of what is in front;
+// a result{} is that of nothing. Change the version with the code: a server that has another one is not asked.
+template <typename F>
+concept function =
+    std::is_trivially_copyable_v<typename F::element> && std::has_single_bit(sizeof(typename F::element)) &&
+    sizeof(typename F::element) <= 4096 && std::is_trivially_copyable_v<typename F::arguments> &&
+    sizeof(typename F::arguments) <= 256 && std::is_trivially_copyable_v<typename F::result> &&
+    std::is_default_constructible_v<typename F::result> && sizeof(typename F::result) <= 512 &&
+    requires(std::span<const typename F::element> part, const typename F::arguments& with, typename F::result& all) {
+      { F::plugin } -> std::convertible_to<const char*>;
+      { F::version } -> std::convertible_to<const char*>;
+      { F::number } -> std::convertible_to<std::uint32_t>;
+      { F::map(part, with) } -> std::same_as<typename F::result>;
+      F::combine(all, std::as_const(all));
+    };
+
 namespace detail {
+
+// As results travel.
+template <function F>
+inline constexpr std::size_t result_bytes_of = (sizeof(typename F::result) + 7) / 8 * 8;
+
+// Writes result_bytes_of<F>. Elements that are not where their type may be are copied first.
+template <function F>
+void map_part(const std::byte* part, std::size_t size, const typename F::arguments& with, std::byte* result) {
+  using T = typename F::element;
+  if (size % sizeof(T) != 0) throw std::invalid_argument("a part ends within an element");
+  alignas(std::max<std::size_t>(alignof(T), 64)) std::array<std::byte, 4096> copy;
+  if (reinterpret_cast<std::uintptr_t>(part) % alignof(T) != 0) {
+    if (size > copy.size()) throw std::invalid_argument("a part is longer than a page");
+    std::memcpy(copy.data(), part, size);
+    part = copy.data();
+  }
+  const typename F::result found = F::map({reinterpret_cast<const T*>(part), size / sizeof(T)}, with);
+  std::memset(result, 0, result_bytes_of<F>);
+  std::memcpy(result, &found, sizeof found);
+}
+
+// Answers FAR_FUNCTION_MARK and what follows.
+template <function F>
+void map_parts(bytes asked, output& into) {
+  const bytes all = asked;
+  const auto at = [&](const bytes& rest) { return all.size() - rest.size(); };
+  const auto skip_to_multiple = [&](std::size_t of) {
+    const std::size_t skipped = (at(asked) + of - 1) / of * of - at(asked);
+    if (skipped > asked.size()) throw std::invalid_argument("the arguments are too short");
+    asked = asked.subspan(skipped);
+  };
+  if (take<std::uint64_t>(asked) != FAR_FUNCTION_MARK) throw std::invalid_argument("no call of a function");
+  const auto element_bytes = take<std::uint32_t>(asked);
+  const auto result_bytes = take<std::uint32_t>(asked);
+  const auto argument_bytes = take<std::uint32_t>(asked);
+  const auto parts = take<std::uint32_t>(asked);
+  if (element_bytes != sizeof(typename F::element) || result_bytes != result_bytes_of<F> ||
+      argument_bytes != sizeof(typename F::arguments)) {
+    throw std::invalid_argument("the program's function has other types than that of the plugin");
+  }
+  const auto with = take<typename F::arguments>(asked);
+  skip_to_multiple(8);
+  if (parts > asked.size() / sizeof(std::uint32_t)) throw std::invalid_argument("the arguments are too short");
+  bytes sizes = asked.first(parts * sizeof(std::uint32_t));
+  asked = asked.subspan(sizes.size());
+  into.append(std::uint64_t{FAR_FUNCTION_MARK});
+  std::array<std::byte, result_bytes_of<F>> result;
+  for (std::uint32_t i = 0; i < parts; ++i) {
+    skip_to_multiple(FAR_FUNCTION_ALIGNMENT);
+    const auto size = take<std::uint32_t>(sizes);
+    if (size > asked.size()) throw std::invalid_argument("the arguments are too short");
+    map_part<F>(asked.data(), size, with, result.data());
+    into.append(bytes(result));
+    asked = asked.subspan(size);
+  }
+}
+
+// The device of which functions are the operations.
+template <function... F>
+class function_device final : public device {
+ public:
+  function_device(std::string_view /*options*/, bytes /*parameters*/) {}
+  void read(std::uint64_t, output&) override { throw no_object(); }
+  void write(std::uint64_t, bytes) override { throw no_object(); }
+  void erase(std::uint64_t) override { throw no_object(); }
+  void compute(std::uint32_t number, bytes asked, output& into) override {
+    const bool is_there = ((number == F::number && (map_parts<F>(asked, into), true)) || ...);
+    if (!is_there) throw std::invalid_argument("the plugin has no function of this number");
+  }
+};
 
 // No exception leaves a plugin; its text goes where the result would.
 template <typename Call>
@@ -201,12 +324,26 @@ far_device_functions functions(const char* name, const char* version) {
           load};
 }
 
+template <function First, function... Others>
+far_device_functions functions_of() {
+  static_assert(((std::string_view(First::plugin) == Others::plugin) && ...), "functions of one plugin name it alike");
+  static_assert(((std::string_view(First::version) == Others::version) && ...), "a plugin has one version");
+  return functions<function_device<First, Others...>>(First::plugin, First::version);
+}
+
 }  // namespace detail
 }  // namespace far::plugin
 
 #define FAR_DEVICE_PLUGIN(Device, name, version)                                                      \
   extern "C" __attribute__((visibility("default"))) const far_device_functions* far_device_plugin() { \
     static const far_device_functions all = far::plugin::detail::functions<Device>(name, version);    \
+    return &all;                                                                                      \
+  }
+
+// FAR_FUNCTION_PLUGIN(square_sum, cube_sum): a plugin with these functions.
+#define FAR_FUNCTION_PLUGIN(...)                                                                      \
+  extern "C" __attribute__((visibility("default"))) const far_device_functions* far_device_plugin() { \
+    static const far_device_functions all = far::plugin::detail::functions_of<__VA_ARGS__>();         \
     return &all;                                                                                      \
   }
 

@@ -329,6 +329,9 @@ class shared_ptr<T[]> : public detail::shared_owner<T[]> {
   template <typename U>
     requires std::is_unbounded_array_v<U>
   friend shared_ptr<U> make_shared(const tag& in, std::size_t count);
+  template <typename U>
+    requires std::is_unbounded_array_v<U>
+  friend shared_ptr<U> make_shared(const tag& in, non_temporal_t how, std::size_t count);
   using detail::shared_part::control_;
 
   shared_ptr(detail::control* whole, std::size_t offset) noexcept : detail::shared_owner<T[]>(whole, offset) {}
@@ -412,6 +415,14 @@ template <typename T>
   if (count == 0) return nullptr;
   auto block = std::make_unique<detail::control>(&detail::destroy<T>);
   detail::make_array<std::remove_extent_t<T>>(in, block->word, count);
+  return shared_ptr<T>(block.release(), 0);
+}
+template <typename T>
+  requires std::is_unbounded_array_v<T>
+[[nodiscard]] shared_ptr<T> make_shared(const tag& in, non_temporal_t /*how*/, std::size_t count) {
+  if (count == 0) return nullptr;
+  auto block = std::make_unique<detail::control>(&detail::destroy<T>);
+  detail::make_array<std::remove_extent_t<T>>(in, block->word, count, false);
   return shared_ptr<T>(block.release(), 0);
 }
 

@@ -13,6 +13,12 @@
 
 namespace far {
 
+// What the evictor's looks at a page tell of it.
+enum class replacement_order : std::uint8_t {
+  clock,  // how often it was used
+  lru,    // how long ago
+};
+
 // How the objects of a tag leave local memory.
 struct replacement {
   // How many bits count the uses of a page, 0 to 3 (a generalised CLOCK). A page stays for as many more looks of the
@@ -20,6 +26,13 @@ struct replacement {
   // or not, for data that is read once from beginning to end. More: for data that is used again after long pauses, such
   // as an index beside the data that it points to.
   unsigned hotness_bits = 1;
+  // lru: a page stays for 2^hotness_bits - 1 looks after the one that found it used last, however often it was used
+  // before. So the least recently used of 2^hotness_bits ages leave first. For data whose hot part changes. With one
+  // bit both orders are the same.
+  replacement_order order = replacement_order::clock;
+  // 0 to 3; 1 is that of everything without a tag. A page stays as long as others with a lower priority are there to
+  // leave in its place: at least a sixteenth of those that the evictor looks at.
+  unsigned priority = 1;
 };
 
 // Called before an object leaves local memory, with its bytes, which it may change (AIFM, section 4.2.3). The evictor

@@ -230,6 +230,9 @@ class unique_ptr<T[]> : public detail::sole_owner<T[]> {
   template <typename U>
     requires std::is_unbounded_array_v<U>
   friend unique_ptr<U> make_unique(const tag& in, std::size_t count);
+  template <typename U>
+    requires std::is_unbounded_array_v<U>
+  friend unique_ptr<U> make_unique(const tag& in, non_temporal_t how, std::size_t count);
 
   using detail::sole_owner<T[]>::word_;
 };
@@ -244,6 +247,7 @@ inline constexpr bool detail::is_zero_at_first<unique_ptr<T>> = true;
 
 // Makes an object in the far heap of a runtime: `in` is the runtime, or one of its tags. Waits for the evictor when
 // local memory is short. Throws std::bad_alloc when the far heap's addresses run out, and what the constructor throws.
+// After far::non_temporal the arguments are the others: the object is not worth keeping in local memory.
 template <typename T, typename... Arguments>
   requires(!std::is_array_v<T>)
 [[nodiscard]] unique_ptr<T> make_unique(const tag& in, Arguments&&... arguments) {
@@ -258,6 +262,13 @@ template <typename T>
 [[nodiscard]] unique_ptr<T> make_unique(const tag& in, std::size_t count) {
   unique_ptr<T> pointer;
   detail::make_array<std::remove_extent_t<T>>(in, pointer.word_, count);
+  return pointer;
+}
+template <typename T>
+  requires std::is_unbounded_array_v<T>
+[[nodiscard]] unique_ptr<T> make_unique(const tag& in, non_temporal_t /*how*/, std::size_t count) {
+  unique_ptr<T> pointer;
+  detail::make_array<std::remove_extent_t<T>>(in, pointer.word_, count, false);
   return pointer;
 }
 

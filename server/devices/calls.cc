@@ -13,11 +13,6 @@ namespace {
 using wire::device_op;
 using wire::device_outcome;
 
-// A call is looked at again after a share of the time that it has taken already.
-constexpr std::uint64_t shortest_pause_ns = 10'000;
-constexpr std::uint64_t longest_pause_ns = 2'000'000;
-constexpr std::uint64_t share_of_wait = 16;
-
 std::size_t put(device_outcome outcome, std::string_view text, std::span<std::byte> into) {
   wire::encode(wire::device_reply{outcome, {}}, into.first<wire::device_reply_bytes>());
   std::memcpy(into.data() + wire::device_reply_bytes, text.data(), text.size());
@@ -52,9 +47,7 @@ device_calls::progress device_calls::go_on(session& caller, std::span<const std:
     return {.reply_bytes = *bytes};
   }
   if (waiting_since_ns_ == 0) waiting_since_ns_ = std::max<std::uint64_t>(now_ns, 1);
-  const std::uint64_t pause_ns =
-      std::clamp((now_ns - waiting_since_ns_) / share_of_wait, shortest_pause_ns, longest_pause_ns);
-  return {.retry_at_ns = now_ns + pause_ns};
+  return {.retry_at_ns = now_ns + pause_ns(now_ns - waiting_since_ns_)};
 }
 
 bool device_calls::may_hand_over(const session& caller, const wire::device_request& asked) const {
@@ -80,13 +73,8 @@ std::optional<std::size_t> device_calls::construct(session& caller, const wire::
     return put(device_outcome::no_room,
                "a device of this plugin may take 1 MiB to " + format_size(plugin->chosen.room_bytes), into);
   }
-  std::shared_ptr<device_shelf> shelf = shelf_of(caller);
-  if (!shelf) {
-    auto made = std::make_shared<device_shelf>(host_, caller.shared_from_this());
-    shelf = std::static_pointer_cast<device_shelf>(caller.load(made));
-    if (!shelf) return put(device_outcome::no_device, "the session has ended", into);
-    if (shelf == made) host_->watch(made);
-  }
+  const std::shared_ptr<device_shelf> shelf = device_shelf::of(caller, host_);
+  if (!shelf) return put(device_outcome::no_device, "the session has ended", into);
   if (!shelf->has(asked.device)) {
     const std::uint64_t blocks = (asked.room_bytes + block_bytes - 1) / block_bytes + blocks_of_device;
     const session::room got = caller.take_room(blocks);

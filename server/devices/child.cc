@@ -154,8 +154,11 @@ class guarded_page {
 class device_service {
  public:
   // `runner`: nullptr if there is no plugin; then every request is told why.
-  device_service(numbered_runner* runner, std::string why)
-      : runner_(runner), why_(std::move(why)), space_(wire::header_bytes + wire::maximum_payload_bytes) {
+  device_service(numbered_runner* runner, std::string why, std::span<const std::byte> window)
+      : runner_(runner),
+        why_(std::move(why)),
+        window_(window),
+        space_(wire::header_bytes + wire::maximum_payload_bytes) {
     handed_.reserve(most_handed);
   }
 
@@ -169,11 +172,14 @@ class device_service {
   void serve_server();
   void serve_client();
   void take_over();
+  void serve_from_window();
+  void answer(const wire::device_request& asked);
   void note_calls() const;
   [[nodiscard]] static std::uint64_t now() { return platform::monotonic_clock().now_ns(); }
 
   numbered_runner* const runner_;
   const std::string why_;
+  const std::span<const std::byte> window_;
   std::vector<std::byte> space_;  // for one message, from wherever it comes
   std::optional<int> code_;       // the process ends with it
   std::vector<int> handed_;       // descriptors
@@ -229,14 +235,29 @@ void device_service::serve_server() {
   code_ = 1;  // unless what it says is understood
   const auto bytes = wire::load<std::uint32_t>(length.data());
   if (bytes == hand_over_mark) return take_over();
+  if (bytes == in_window_mark) return serve_from_window();
   if (client_ && (bytes == end_direct_mark || !client_->is_between())) client_.reset();
   if (bytes == end_direct_mark) return code_.reset();
   if (bytes > wire::device_request_bytes + wire::most_device_bytes) return;
   const std::span<std::byte> request = std::span(space_).first(bytes);
   if (!receive_all(request)) return;
   const std::optional<wire::device_request> asked = wire::decode_device_request(request);
-  if (!asked) return;
-  const bool is_sent = runner_ != nullptr ? reply(runner_->run(*asked))
+  if (asked) answer(*asked);
+}
+
+void device_service::serve_from_window() {
+  std::array<std::byte, wire::device_request_bytes + length_bytes> bytes;
+  if (!receive_all(bytes)) return;
+  std::optional<wire::device_request> asked =
+      wire::decode_device_request(std::span(bytes).first<wire::device_request_bytes>());
+  const auto size = wire::load<std::uint32_t>(bytes.data() + wire::device_request_bytes);
+  if (!asked || size > window_.size()) return;
+  asked->bytes = window_.first(size);
+  answer(*asked);
+}
+
+void device_service::answer(const wire::device_request& asked) {
+  const bool is_sent = runner_ != nullptr ? reply(runner_->run(asked))
                                           : reply({wire::device_outcome::refused, std::as_bytes(std::span(why_))});
   if (is_sent) code_.reset();
 }
@@ -262,24 +283,38 @@ void device_service::note_calls() const {
   encode(noted_, notes_.bytes().first<direct_calls_bytes>());
 }
 
+// Only to be read. Empty: there is none, or the system gives no memory; then no request comes through it.
+std::span<const std::byte> map_window(std::size_t bytes) {
+  if (bytes == 0) return {};
+  void* const mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, window_descriptor, 0);
+  close(window_descriptor);
+  if (mapped == MAP_FAILED) return {};
+  return {static_cast<const std::byte*>(mapped), bytes};
+}
+
+std::uint64_t number_in(const std::string& text) {
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
 }  // namespace
 
 std::vector<std::string> device_process_arguments::to_arguments() const {
-  return {marker, std::to_string(getpid()), file, options, std::to_string(room_bytes)};
+  return {marker, std::to_string(getpid()), file, options, std::to_string(room_bytes), std::to_string(window_bytes)};
 }
 
 std::optional<int> run_as_device(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 5 || arguments[0] != marker) return std::nullopt;
+  if (arguments.size() != 6 || arguments[0] != marker) return std::nullopt;
   // It must not outlive the server, even if it never looks at its socket again.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (std::to_string(getppid()) != arguments[1]) return 1;
-  std::uint64_t room_bytes = 0;
-  std::from_chars(arguments[4].data(), arguments[4].data() + arguments[4].size(), room_bytes);
+  const std::span<const std::byte> window = map_window(number_in(arguments[5]));
   const result<const far_device_functions*> plugin = device_parts::load_plugin(arguments[2]);
   std::optional<numbered_runner> runner;
   if (plugin) runner.emplace(*plugin.value(), arguments[3]);
-  device_service service(runner ? &*runner : nullptr, plugin ? "" : plugin.error().message);
-  confine(room_bytes);
+  device_service service(runner ? &*runner : nullptr, plugin ? "" : plugin.error().message, window);
+  confine(number_in(arguments[4]));
   const int code = service.run();
   // The destructors of the plugin's device are not waited for: whoever wants them to run asks for destruct.
   std::fflush(nullptr);

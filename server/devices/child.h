@@ -15,9 +15,12 @@ struct device_process_arguments {
   std::string file;
   std::string options;           // for the device
   std::uint64_t room_bytes = 0;  // that it may take beyond what an empty process has
+  std::size_t window_bytes = 0;  // of the file that is its descriptor `window_descriptor`; 0: there is none
 
   [[nodiscard]] std::vector<std::string> to_arguments() const;
 };
+
+inline constexpr int window_descriptor = 3;
 
 // The exit code of such a process, if these are its arguments: all but the program's name. Call it before anything
 // else.

@@ -20,6 +20,8 @@ namespace far::server {
 // In place of a request's length on the process's own socket.
 inline constexpr std::uint32_t hand_over_mark = 0xffff'ffff;  // a handover follows; two descriptors: socket, file
 inline constexpr std::uint32_t end_direct_mark = 0xffff'fffe;
+// A request follows, and how many of the window's bytes belong to it (4).
+inline constexpr std::uint32_t in_window_mark = 0xffff'fffd;
 
 inline constexpr std::size_t most_handed = 2;
 

@@ -81,9 +81,11 @@ result<std::shared_ptr<device_host>> device_host::start(const std::vector<plugin
   for (const plugin_choice& one : chosen) {
     const result<std::string> described = host->describe(one);
     if (!described) return described.error();
-    std::string name = described.value().substr(0, described.value().find(' '));
+    const std::size_t space = described.value().find(' ');
+    std::string name = described.value().substr(0, space);
+    std::string version = described.value().substr(space + 1, described.value().find(' ', space + 1) - space - 1);
     if (host->find(name) != nullptr) return about(one.file, "there is another plugin '" + name + "'; leave one out");
-    host->plugins_.push_back({.chosen = one, .name = std::move(name)});
+    host->plugins_.push_back({.chosen = one, .name = std::move(name), .version = std::move(version)});
     host->list_ += described.value();
   }
   host->dead_.wait();
@@ -97,11 +99,12 @@ std::shared_ptr<device_host> device_host::simulate(std::vector<loaded_plugin> pl
   return host;
 }
 
-result<std::unique_ptr<device_body>> device_host::start_device(const loaded_plugin& plugin, std::uint64_t room_bytes) {
+result<std::unique_ptr<device_body>> device_host::start_device(const loaded_plugin& plugin, std::uint64_t room_bytes,
+                                                               std::size_t window_bytes) {
   if (start_) return start_(plugin);
   dead_.tidy();
   result<std::unique_ptr<device_process>> process =
-      device_process::start(program_, {plugin.chosen.file, plugin.chosen.options, room_bytes}, dead_);
+      device_process::start(program_, {plugin.chosen.file, plugin.chosen.options, room_bytes, window_bytes}, dead_);
   if (!process) return process.error();
   return std::unique_ptr<device_body>(std::move(process).value());
 }

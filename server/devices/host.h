@@ -48,6 +48,7 @@ struct plugin_counters {
 struct loaded_plugin {
   plugin_choice chosen;
   std::string name;
+  std::string version = {};
   std::shared_ptr<plugin_counters> counters = std::make_shared<plugin_counters>();
 };
 
@@ -70,9 +71,10 @@ class device_host {
   [[nodiscard]] const std::vector<loaded_plugin>& plugins() const { return plugins_; }
   // As the reply to wire::device_op::list.
   [[nodiscard]] const std::string& list() const { return list_; }
-  // A new device, not yet constructed, with no more memory than that. Errors: the system gives no process.
-  [[nodiscard]] result<std::unique_ptr<device_body>> start_device(const loaded_plugin& plugin,
-                                                                  std::uint64_t room_bytes);
+  // A new device, not yet constructed, with no more memory than that, and a window of that size if it can have one.
+  // Errors: the system gives no process.
+  [[nodiscard]] result<std::unique_ptr<device_body>> start_device(const loaded_plugin& plugin, std::uint64_t room_bytes,
+                                                                  std::size_t window_bytes = 0);
 
   // Counts the devices. False: there are too many.
   [[nodiscard]] bool admit();

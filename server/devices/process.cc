@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "wire/bytes.h"
@@ -39,6 +40,27 @@ int make_direct_calls() {
   close(file);
   return -1;
 }
+
+// A file that two processes map. Nobody can change its size, so nobody who uses it gets a signal.
+struct shared_window {
+  int file = -1;
+  std::span<std::byte> bytes;
+
+  explicit shared_window(std::size_t size) {
+    if (size == 0) return;
+    file = memfd_create("farheapd-device-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    const bool is_made = file >= 0 && ftruncate(file, static_cast<off_t>(size)) == 0 &&
+                         fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
+    void* const mapped = is_made ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+    if (mapped != MAP_FAILED) bytes = {static_cast<std::byte*>(mapped), size};
+  }
+  ~shared_window() {
+    if (file >= 0) close(file);
+    if (!bytes.empty()) munmap(bytes.data(), bytes.size());
+  }
+  shared_window(const shared_window&) = delete;
+  shared_window& operator=(const shared_window&) = delete;
+};
 
 }  // namespace
 
@@ -78,9 +100,12 @@ result<std::unique_ptr<device_process>> device_process::start(const std::string&
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return error{std::string("no socket for a device: ") + std::strerror(errno), errno};
   }
+  shared_window window(wanted.window_bytes);
+  device_process_arguments given = wanted;
+  given.window_bytes = window.bytes.size();
   // The same file, even if another version has been installed in its place.
   const std::string path = program.empty() ? "/proc/self/exe" : program;
-  std::vector<std::string> words = wanted.to_arguments();
+  std::vector<std::string> words = given.to_arguments();
   words.insert(words.begin(), "farheapd-device");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -91,7 +116,9 @@ result<std::unique_ptr<device_process>> device_process::start(const std::string&
   // other threads read files.
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
-  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  const bool has_window = !window.bytes.empty();
+  if (has_window) posix_spawn_file_actions_adddup2(&actions, window.file, window_descriptor);
+  posix_spawn_file_actions_addclosefrom_np(&actions, has_window ? window_descriptor + 1 : STDERR_FILENO + 1);
   pid_t process = -1;
   const int failure = posix_spawn(&process, path.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
@@ -101,11 +128,13 @@ result<std::unique_ptr<device_process>> device_process::start(const std::string&
     return error{std::string("no process for a device: ") + std::strerror(failure), failure};
   }
   dead.expect();
-  return std::unique_ptr<device_process>(new device_process(process, ends[0], dead));
+  return std::unique_ptr<device_process>(
+      new device_process(process, ends[0], std::exchange(window.bytes, std::span<std::byte>()), dead));
 }
 
 device_process::~device_process() {
   close(socket_);
+  if (!window_.empty()) munmap(window_.data(), window_.size());
   if (direct_calls_ >= 0) close(direct_calls_);
   kill(process_, SIGKILL);
   dead_.add(process_);
@@ -121,6 +150,21 @@ void device_process::begin(std::span<const std::byte> encoded, std::uint64_t now
   out_.resize(length_bytes);
   wire::store(static_cast<std::uint32_t>(encoded.size()), out_.data());
   out_.insert(out_.end(), encoded.begin(), encoded.end());
+  begin_frame(now_ns, deadline_ns);
+}
+
+void device_process::begin_in_window(std::span<const std::byte> encoded, std::size_t bytes, std::uint64_t now_ns,
+                                     std::uint64_t deadline_ns) {
+  out_.resize(length_bytes);
+  wire::store(in_window_mark, out_.data());
+  out_.insert(out_.end(), encoded.begin(), encoded.end());
+  out_.resize(out_.size() + length_bytes);
+  wire::store(static_cast<std::uint32_t>(bytes), out_.data() + out_.size() - length_bytes);
+  begin_frame(now_ns, deadline_ns);
+}
+
+// What is to be sent is in place.
+void device_process::begin_frame(std::uint64_t now_ns, std::uint64_t deadline_ns) {
   sent_ = 0;
   in_.resize(length_bytes);
   received_ = 0;

@@ -48,6 +48,9 @@ class device_process final : public device_body {
   ~device_process() override;
 
   void begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns) override;
+  [[nodiscard]] std::span<std::byte> window() override { return window_; }
+  void begin_in_window(std::span<const std::byte> encoded, std::size_t bytes, std::uint64_t now_ns,
+                       std::uint64_t deadline_ns) override;
   [[nodiscard]] state advance(std::uint64_t now_ns) override;
   [[nodiscard]] std::span<const std::byte> reply() const override;
   [[nodiscard]] bool has_ended() const override;
@@ -59,7 +62,9 @@ class device_process final : public device_body {
   [[nodiscard]] std::uint64_t began_at_ns() const { return began_at_ns_; }
 
  private:
-  device_process(pid_t process, int socket, graveyard& dead) : process_(process), socket_(socket), dead_(dead) {}
+  device_process(pid_t process, int socket, std::span<std::byte> window, graveyard& dead)
+      : process_(process), socket_(socket), window_(window), dead_(dead) {}
+  void begin_frame(std::uint64_t now_ns, std::uint64_t deadline_ns);
   [[nodiscard]] bool send_some();
   [[nodiscard]] bool receive_some();
   [[nodiscard]] bool is_complete() const;
@@ -67,6 +72,7 @@ class device_process final : public device_body {
 
   const pid_t process_;
   const int socket_;
+  const std::span<std::byte> window_;
   graveyard& dead_;
   std::vector<std::byte> out_;
   std::size_t sent_ = 0;

@@ -30,7 +30,16 @@ std::size_t put(std::span<const std::byte> reply, std::span<std::byte> into) {
 }  // namespace
 
 device_shelf::device_shelf(std::shared_ptr<device_host> host, const std::shared_ptr<session>& owner)
-    : host_(std::move(host)), owner_(owner) {}
+    : host_(std::move(host)), owner_(owner), functions_(host_, owner_) {}
+
+std::shared_ptr<device_shelf> device_shelf::of(session& owner, const std::shared_ptr<device_host>& host) {
+  // Nothing else is ever loaded upon a session.
+  if (auto there = std::static_pointer_cast<device_shelf>(owner.burden())) return there;
+  const auto made = std::make_shared<device_shelf>(host, owner.shared_from_this());
+  const auto shelf = std::static_pointer_cast<device_shelf>(owner.load(made));
+  if (shelf == made) host->watch(made);
+  return shelf;
+}
 
 device_shelf::~device_shelf() {
   end();
@@ -38,6 +47,7 @@ device_shelf::~device_shelf() {
 
 // Their processes are killed; their destructors do not run.
 void device_shelf::end() noexcept {
+  functions_.end();
   const lock_guard guard(lock_);
   ended_ = true;
   for (auto& [number, one] : all_) {
@@ -243,6 +253,7 @@ void device_shelf::follow_direct(device& which, bool has_ended, std::uint64_t no
 }
 
 void device_shelf::look_after(std::uint64_t now_ns) {
+  functions_.look_after(now_ns);
   const bool may_be_direct = is_unlimited();
   {
     const lock_guard guard(lock_);

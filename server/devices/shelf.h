@@ -17,6 +17,7 @@
 
 #include "base/mutex.h"
 #include "server/devices/body.h"
+#include "server/devices/function_processes.h"
 #include "server/devices/host.h"
 #include "server/store.h"
 #include "wire/device.h"
@@ -32,6 +33,9 @@ class device_shelf final : public session_burden {
  public:
   device_shelf(std::shared_ptr<device_host> host, const std::shared_ptr<session>& owner);
   ~device_shelf() override;
+
+  // Of this session; it gets one. nullptr: it has ended.
+  [[nodiscard]] static std::shared_ptr<device_shelf> of(session& owner, const std::shared_ptr<device_host>& host);
 
   void end() noexcept override;
 
@@ -52,6 +56,9 @@ class device_shelf final : public session_burden {
   [[nodiscard]] bool may_hand_over(std::uint64_t number);
   // Gives it a copy of the socket. False: it stays here.
   [[nodiscard]] bool hand_over(std::uint64_t number, int socket, std::uint64_t cookie);
+
+  // The processes that call functions of plugins.
+  [[nodiscard]] function_processes& functions() { return functions_; }
 
   // Ends calls whose time is up, and lets go of devices whose processes have ended.
   void look_after(std::uint64_t now_ns);
@@ -95,6 +102,7 @@ class device_shelf final : public session_burden {
 
   const std::shared_ptr<device_host> host_;
   const std::weak_ptr<session> owner_;
+  function_processes functions_;
   mutex lock_;  // after the store's
   devices all_ FAR_GUARDED_BY(lock_);
   bool ended_ FAR_GUARDED_BY(lock_) = false;

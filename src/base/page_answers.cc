@@ -140,6 +140,11 @@ void find_matches(const reduction& how, std::span<const std::byte> bytes, std::b
 
 bool is_valid(const reduction& how) {
   if (how.type > detail::last_number_type || how.kind > detail::last_reduction_kind) return false;
+  if (how.kind == reduction_kind::computed) {
+    return how.function != nullptr && how.function->result_bytes % 8 == 0 &&
+           how.function->result_bytes <= detail::most_function_result &&
+           how.function->argument_bytes <= detail::most_function_arguments;
+  }
   if (how.kind == reduction_kind::matches) {
     return number_bytes(how.type) == 1 && how.shift >= 1 && how.shift <= detail::most_text_bytes && how.groups == 0;
   }
@@ -170,6 +175,7 @@ std::size_t found_bytes(const reduction& how) {
       return detail::group_values_bytes(how.kind, number_bytes(how.type), is_integer, how.groups) +
              detail::group_counts_bytes(how.groups);
     }
+    case reduction_kind::computed: return how.function->result_bytes;
     case reduction_kind::values:
     case reduction_kind::distinct: break;
   }
@@ -183,6 +189,9 @@ void find(const reduction& how, std::span<const std::byte> numbers, std::byte* t
     return;
   }
   std::memset(to, 0, found_bytes(how));
+  if (how.kind == reduction_kind::computed) {
+    return how.function->call_here(*how.function, numbers.data(), numbers.size(), to);
+  }
   if (how.kind == reduction_kind::matches) return find_matches(how, numbers, to);
   if (has_groups(how.kind)) return find_groups(how, numbers, groups, to);
   with_number_type(how.type, [&](auto number) {
@@ -191,7 +200,8 @@ void find(const reduction& how, std::span<const std::byte> numbers, std::byte* t
       case reduction_kind::summary:
       case reduction_kind::matches:
       case reduction_kind::group_sums:
-      case reduction_kind::group_bounds: break;
+      case reduction_kind::group_bounds:
+      case reduction_kind::computed: break;
       case reduction_kind::marks: return find_marks(how, all, to);
       case reduction_kind::counts: return find_counts(how, all, to);
       case reduction_kind::values: return find_values(how, all, to);

@@ -29,6 +29,12 @@ void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to
 // Whether the question makes sense; what comes from a client may not.
 [[nodiscard]] bool is_valid(const reduction& how);
 
+// Whether find() may be called anywhere. A function of the program's may not: where it is to be called by a far tier in
+// the program's own process, the program calls it.
+[[nodiscard]] inline bool is_built_in(const reduction& how) {
+  return how.kind != reduction_kind::computed;
+}
+
 // The length of the answer about a page, a multiple of 8; it depends on the question alone. Requires: is_valid().
 [[nodiscard]] std::size_t found_bytes(const reduction& how);
 
@@ -58,6 +64,7 @@ struct page_reduction {
   return found_bytes(how) + sizeof(std::uint64_t);
 }
 inline constexpr std::size_t most_answer_bytes = detail::most_group_bytes + sizeof(std::uint64_t);
+static_assert(detail::most_function_result <= detail::most_group_bytes);
 static_assert(most_answer_bytes >= page_bytes / 8 + sizeof(std::uint64_t), "one bit for each byte of a page");
 
 // Requires: the page is aligned to 8 bytes; `numbers` is a part of it; `to` has room for the answer, and any alignment.

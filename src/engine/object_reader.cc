@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -20,8 +21,8 @@ std::size_t piece_count(const object_read& one) {
   return (end + page_checks::piece_bytes - 1) / page_checks::piece_bytes - first_piece(one);
 }
 
-std::uint32_t kind_bit(const object_read& one) {
-  return std::uint32_t{1} << static_cast<unsigned>(one.reduce->kind);
+std::uint32_t kind_bit(const reduction& asked) {
+  return std::uint32_t{1} << static_cast<unsigned>(asked.kind);
 }
 
 }  // namespace
@@ -74,14 +75,24 @@ bool object_reader::is_remote_at(page_id page, backend::slot_id slot) const {
   return word.where() == state::remote && word.place() == slot;
 }
 
+// Otherwise the page is to be fetched. A function of the program's is called by a memory server or by the program, and
+// not here, where threads hold locks.
+bool object_reader::is_answered(const reduction& asked, backend::slot_id slot) const {
+  const bool is_direct = shared_.far.direct(slot) != nullptr;
+  if (is_built_in(asked)) {
+    return is_direct || (shared_.far.reduces() && (refused_ & kind_bit(asked)) == 0);
+  }
+  if (is_direct || !shared_.far.reduces()) asked.function->refused->store(true, std::memory_order_relaxed);
+  return !asked.function->refused->load(std::memory_order_relaxed);
+}
+
 // The slot is announced before the page is looked at again: from then on it is not freed, so the page either still is
 // in it, or has left before and the read is given up.
 read_outcome object_reader::start(object_read& one) {
   FAR_DCHECK(one.offset_bytes + one.length_bytes <= page_bytes, "a read stays within a page");
   const page_word word = shared_.pages.load(one.page);
   if (word.where() != state::remote) return read_outcome::not_remote;
-  const bool is_computed_there = one.reduce != nullptr && shared_.far.direct(word.place()) == nullptr;
-  if (is_computed_there && ((refused_ & kind_bit(one)) != 0 || !shared_.far.reduces())) return read_outcome::failed;
+  if (one.reduce != nullptr && !is_answered(*one.reduce, word.place())) return read_outcome::failed;
   if (!has_room()) return read_outcome::busy;
   transfer& fresh = *free_[free_count_ - 1];
   fresh.attempts = 0;
@@ -109,7 +120,7 @@ read_outcome object_reader::read_directly(object_read& one, const std::byte* byt
   read_outcome reached = read_outcome::failed;
   if (one.reduce == nullptr) {
     reached = take(one, bytes + first_piece(one) * page_checks::piece_bytes);
-  } else {
+  } else if (is_built_in(*one.reduce)) {
     answer(*one.reduce, shared_.checks.hasher(), one.groups, bytes, {bytes + one.offset_bytes, one.length_bytes},
            one.buffer);
     reached = take_answer(one, one.buffer);
@@ -143,9 +154,12 @@ bool object_reader::submit(transfer& running) {
     const reduction& how = *running.one->reduce;
     running.reduce = {how, &shared_.checks.hasher(), nullptr};
     if (detail::has_groups(how.kind)) {
-      std::byte* const groups = landing_of(running) + groups_offset;
+      std::byte* const groups = landing_of(running) + question_offset;
       pack_groups(how, running.one->groups, running.one->length_bytes / number_bytes(how.type), groups);
       running.reduce.groups = groups;
+    }
+    if (how.function != nullptr) {
+      running.reduce.how.function = new (landing_of(running) + question_offset) detail::page_function(*how.function);
     }
   }
   const backend::request wanted = request_for(running);
@@ -205,7 +219,13 @@ void object_reader::arrive(const backend::completion& ended) {
     if (ended.error_code == 0) {
       reached = is_reduced ? take_answer(one, landing_of(landed)) : take(one, landing_of(landed));
     }
-    if (is_reduced && ended.error_code == ENOTSUP) refused_ |= kind_bit(one);
+    if (is_reduced && ended.error_code == ENOTSUP) {
+      if (is_built_in(*one.reduce)) {
+        refused_ |= kind_bit(*one.reduce);
+      } else {
+        one.reduce->function->refused->store(true, std::memory_order_relaxed);
+      }
+    }
     // The page was fetched or discarded meanwhile, and the bytes are worthless: that is no error, and no reason to try
     // again.
     if (reached == read_outcome::failed && !is_reduced && is_remote_at(one.page, landed.held.slot)) {

@@ -87,6 +87,7 @@ class object_reader {
   };
 
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
+  [[nodiscard]] bool is_answered(const reduction& asked, backend::slot_id slot) const FAR_REQUIRES(lock);
   [[nodiscard]] read_outcome read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held)
       FAR_REQUIRES(lock);
   [[nodiscard]] bool submit(transfer& running) FAR_REQUIRES(lock);
@@ -106,11 +107,12 @@ class object_reader {
   core_for_misses& shared_;
   std::unique_ptr<backend::channel> transfers_;
   std::array<transfer, most_reads> under_way_list_ FAR_GUARDED_BY(lock);
-  // A page for each of them, where the pieces arrive that its bytes lie in; or an answer, with the groups that are
-  // asked about behind it, because the transfer may outlive the read.
+  // A page for each of them, where the pieces arrive that its bytes lie in; or an answer, with the groups or the
+  // function that are asked about behind it, because the transfer may outlive the read.
   std::byte* const buffers_;
-  static constexpr std::size_t groups_offset = 1024;
-  static_assert(most_answer_bytes <= groups_offset && groups_offset + most_packed_group_bytes <= page_bytes);
+  static constexpr std::size_t question_offset = 1024;
+  static_assert(most_answer_bytes <= question_offset && question_offset + most_packed_group_bytes <= page_bytes &&
+                question_offset + sizeof(detail::page_function) <= page_bytes);
   std::array<transfer*, most_reads> free_ FAR_GUARDED_BY(lock);
   std::size_t free_count_ FAR_GUARDED_BY(lock) = 0;
   std::atomic<std::size_t> under_way_{0};

@@ -37,11 +37,8 @@ constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page
 
 constexpr std::size_t pages_condemned_at_once = 256;
 
-// The longest wait for scopes to end, when pages are evicted on request.
-constexpr std::chrono::milliseconds longest_wait{10};
-
-// The same, when a tag gets the number of one that was given back. Long enough for a thread that is preempted in its
-// scope on a loaded machine.
+// The longest wait for scopes to end, when a tag gets the number of one that was given back. Long enough for a thread
+// that is preempted in its scope on a loaded machine.
 constexpr std::chrono::seconds longest_wait_for_tag{10};
 
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
@@ -385,7 +382,7 @@ std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment,
   }
 }
 
-void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
+void object_heap::evict(std::uintptr_t address, std::size_t bytes, std::chrono::milliseconds patience) {
   const std::size_t end = pages.page_of(address + bytes + page_bytes - 1);
   heap::grace_number number = 0;
   // In short pieces, because evictors and evacuators of all runtimes wait for the lock of the numbers.
@@ -404,7 +401,7 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
     for (std::size_t page = first; page < end_of_piece; ++page) pages.cool(page);
   }
   // If it is not over by then, pages in reach stay.
-  if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, longest_wait));
+  if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, patience));
   memory.evict(address, bytes);
 }
 
@@ -415,7 +412,7 @@ void object_heap::force_out(std::uintptr_t address) {
   forcing_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::optional<heap::tag_key> object_heap::add_tag(unsigned most_heat, leaving_handler handler) {
+std::optional<heap::tag_key> object_heap::add_tag(heap::tag_replacement how, leaving_handler handler) {
   std::optional<unsigned> number = tags_.take_unused();
   const bool is_used_again = !number;
   if (is_used_again) number = tags_.take_given_back();
@@ -430,7 +427,7 @@ std::optional<heap::tag_key> object_heap::add_tag(unsigned most_heat, leaving_ha
     tags_.cancel(*number);
     throw;
   }
-  return tags_.begin(*number, most_heat);
+  return tags_.begin(*number, how);
 }
 
 // Takes the number of a tag that was given back off all that carries it. Returns false when scopes stay open.
@@ -461,7 +458,8 @@ heap::tag_key object_heap::tag_for_copy(std::uintptr_t object) const {
 }
 
 bool object_heap::change_heat(std::size_t page, bool was_used) {
-  return pages.change_heat(page, was_used, tags_.most_heat(pages.tag_of(page))) > 0;
+  const heap::tag_replacement how = tags_.replacement_of(pages.tag_of(page));
+  return pages.change_heat(page, was_used, how.most_heat, how.by_recency) > 0;
 }
 
 bool object_heap::prefetch(owner_word& owner) {

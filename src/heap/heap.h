@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,6 +31,7 @@
 #include "heap/page_table.h"
 #include "heap/path_selector.h"
 #include "heap/plain_space.h"
+#include "heap/priorities_seen.h"
 #include "heap/segments.h"
 #include "heap/tags.h"
 
@@ -45,8 +47,10 @@ class object_heap {
   object_heap(const object_heap&) = delete;
   object_heap& operator=(const object_heap&) = delete;
 
-  // Evicts pages that nobody can have a pointer into; no pages of small objects while a scope stays open.
-  void evict(std::uintptr_t address, std::size_t bytes);
+  // Evicts pages that nobody can have a pointer into. `patience`: how long it waits for the end of scopes that are
+  // open; after that, pages that may be in reach stay.
+  void evict(std::uintptr_t address, std::size_t bytes,
+             std::chrono::milliseconds patience = std::chrono::milliseconds(10));
   // Evicts a page now, even if somebody has a pointer into it: it comes back whole. Pages of tags with a handler stay:
   // their objects do not leave without a call, which needs a grace period.
   void force_out(std::uintptr_t address);
@@ -123,17 +127,19 @@ class object_heap {
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;
 
-  // A tag whose pages stay for up to `most_heat` looks of the evictor after they were used often. `handler`: called
-  // before its objects leave, or empty. Returns nothing when most_tags are in use, or when the number of one that was
-  // given back cannot be used again because a scope has been open for ten seconds, or the caller is in one. Throws
-  // std::bad_alloc.
-  [[nodiscard]] std::optional<heap::tag_key> add_tag(unsigned most_heat, leaving_handler handler);
+  // A tag whose pages leave as `how` says. `handler`: called before its objects leave, or empty. Returns nothing when
+  // most_tags are in use, or when the number of one that was given back cannot be used again because a scope has been
+  // open for ten seconds, or the caller is in one. Throws std::bad_alloc.
+  [[nodiscard]] std::optional<heap::tag_key> add_tag(heap::tag_replacement how, leaving_handler handler);
   // See far::tag::give_back.
   void give_back(heap::tag_key tag);
   // The tag of a copy of the object. Requires: as tag_table::for_objects_of().
   [[nodiscard]] heap::tag_key tag_for_copy(std::uintptr_t object) const;
   // The evictor looked at a page. Returns whether it stays, because it has been in use.
   [[nodiscard]] bool change_heat(std::size_t page, bool was_used);
+  [[nodiscard]] unsigned priority_of(std::size_t page) const {
+    return tags_.replacement_of(pages.tag_of(page)).priority;
+  }
 
   heap::far_memory memory;
   heap::page_table pages;
@@ -141,6 +147,7 @@ class object_heap {
   heap::huge_space huge;
   heap::plain_space plain;
   heap::path_selector paths;
+  heap::priorities_seen priorities;
   heap::leaving_objects leaving;
   heap::counters count;
 

@@ -104,10 +104,11 @@ void page_table::drop_tag(unsigned tag, std::size_t end) {
   }
 }
 
-unsigned page_table::change_heat(std::size_t page, bool was_used, unsigned most) {
+unsigned page_table::change_heat(std::size_t page, bool was_used, unsigned most, bool at_once) {
   std::uint8_t kind = kinds_[page].load(std::memory_order_relaxed);
   const unsigned heat = kind % (1u << heat_bits);
-  const unsigned changed = was_used ? std::min(heat + 1, most) : heat - (heat > 0 ? 1 : 0);
+  const unsigned used = at_once ? most : std::min(heat + 1, most);
+  const unsigned changed = was_used ? used : heat - (heat > 0 ? 1 : 0);
   // Fails when somebody else's objects are about to come: then they begin cold.
   if (changed != heat) {
     kinds_[page].compare_exchange_strong(kind, static_cast<std::uint8_t>(kind - heat + changed),

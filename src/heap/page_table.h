@@ -141,8 +141,8 @@ class page_table {
   [[nodiscard]] unsigned heat_of(std::size_t page) const {
     return kinds_[page].load(std::memory_order_relaxed) % (1u << heat_bits);
   }
-  // Returns the heat afterwards: 0 to `most`.
-  unsigned change_heat(std::size_t page, bool was_used, unsigned most);
+  // Returns the heat afterwards: 0 to `most`, which a use makes it at once if `at_once`.
+  unsigned change_heat(std::size_t page, bool was_used, unsigned most, bool at_once);
   // It leaves at the next look, unless it is used until then.
   void cool(std::size_t page) {
     kinds_[page].fetch_and(static_cast<std::uint8_t>(~((1u << heat_bits) - 1)), std::memory_order_relaxed);

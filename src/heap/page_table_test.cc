@@ -128,12 +128,15 @@ TEST(page_table, knows_when_each_live_object_was_used) {
 TEST(page_table, heat_rises_with_use_and_falls_without_and_leaves_the_tag_alone) {
   page_table pages(base, 8);
   pages.begin_use(3, 2, 9, true);
-  EXPECT_EQ(pages.change_heat(3, false, 3), 0u);
-  for (const unsigned heat : {1u, 2u, 3u, 3u}) EXPECT_EQ(pages.change_heat(3, true, 3), heat);
-  EXPECT_EQ(pages.change_heat(3, false, 3), 2u);
-  EXPECT_EQ(pages.change_heat(4, true, 0), 0u);
+  EXPECT_EQ(pages.change_heat(3, false, 3, false), 0u);
+  for (const unsigned heat : {1u, 2u, 3u, 3u}) EXPECT_EQ(pages.change_heat(3, true, 3, false), heat);
+  EXPECT_EQ(pages.change_heat(3, false, 3, false), 2u);
+  EXPECT_EQ(pages.change_heat(4, true, 0, false), 0u);
   pages.cool(3);
-  EXPECT_EQ(pages.change_heat(3, false, 3), 0u);
+  EXPECT_EQ(pages.change_heat(3, true, 3, true), 3u);
+  EXPECT_EQ(pages.change_heat(3, false, 3, true), 2u);
+  pages.cool(3);
+  EXPECT_EQ(pages.change_heat(3, false, 3, false), 0u);
   EXPECT_TRUE(pages.is_loose(3));
   EXPECT_FALSE(pages.is_loose(5));
   EXPECT_EQ(pages.tag_of(3), 9u);

@@ -13,6 +13,7 @@
 
 #include "base/units.h"
 #include "far/runtime.h"
+#include "far/shared_ptr.h"
 #include "far/tag.h"
 #include "far/task.h"
 #include "far/unique_ptr.h"
@@ -83,6 +84,7 @@ std::size_t count_wrong(runtime& farheap, const items& all) {
 TEST_F(replacement_test, a_runtime_has_fifteen_tags_of_at_most_three_bits) {
   runtime farheap(small_runtime());
   EXPECT_THROW(tag(farheap, {.hotness_bits = 4}), std::invalid_argument);
+  EXPECT_THROW(tag(farheap, {.priority = 4}), std::invalid_argument);
   for (unsigned i = 1; i <= 15; ++i) EXPECT_EQ(tag(farheap, {.hotness_bits = i % 4}).key(), i);
   EXPECT_THROW(tag(farheap, {}), std::runtime_error);
 }
@@ -153,6 +155,138 @@ TEST_F(replacement_test, hot_pages_of_a_tag_with_more_bits_outlive_a_stream) {
   }
   EXPECT_EQ(resident_pages(farheap, fifo_pages), 0u);
   EXPECT_GT(resident_pages(farheap, hot_pages), hot_pages.size() * 3 / 4);
+}
+
+// Reads on where it was.
+class stream_reader {
+ public:
+  stream_reader(runtime& farheap, const items& stream) : farheap_(farheap), stream_(stream) {}
+  void read(std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes / sizeof(item); ++i, ++next_) {
+      const scope here(farheap_);
+      EXPECT_TRUE(stream_[next_ % stream_.size()].deref(here).is(next_ % stream_.size()));
+    }
+  }
+
+ private:
+  runtime& farheap_;
+  const items& stream_;
+  std::size_t next_ = 0;
+};
+
+// One list is used often, and then no more; then the other, a few times. Returns how many pages of each are left when
+// nobody has used either for a while.
+std::array<std::size_t, 2> left_of(const replacement& how) {
+  runtime_options chosen = small_runtime();
+  chosen.policy = "fifo";  // nothing but the tag decides
+  runtime farheap(chosen);
+  const tag both(farheap, how);
+  const items early = fill(both, 2 * mib);
+  const items late = fill(both, 2 * mib);
+  const std::array<std::vector<std::uintptr_t>, 2> pages{pages_of(farheap, early), pages_of(farheap, late)};
+  const items stream = fill(farheap, 3 * budget);
+  stream_reader reader(farheap, stream);
+  farheap.set_page_path_share(0);  // pages stay where they are
+  for (int round = 0; round < 20; ++round) {
+    EXPECT_EQ(count_wrong(farheap, early), 0u);
+    reader.read(budget / 4);
+  }
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(count_wrong(farheap, late), 0u);
+    reader.read(budget / 4);
+  }
+  reader.read(budget * 3 / 2);
+  return {resident_pages(farheap, pages[0]), resident_pages(farheap, pages[1])};
+}
+
+TEST_F(replacement_test, by_recency_what_was_used_last_stays_longest) {
+  const auto [early, late] = left_of({.hotness_bits = 3, .order = replacement_order::lru});
+  EXPECT_LT(early, 100u);
+  EXPECT_GT(late, 500u);
+}
+
+TEST_F(replacement_test, by_frequency_a_few_uses_are_not_enough) {
+  EXPECT_LT(left_of({.hotness_bits = 3})[1], 100u);
+}
+
+// Nobody uses any of three lists; a stream without a tag comes and goes.
+TEST_F(replacement_test, pages_of_lower_priorities_leave_first) {
+  runtime farheap(small_runtime());
+  const tag first_to_leave(farheap, {.priority = 0});
+  const tag last_to_leave(farheap, {.priority = 3});
+  const items last = fill(last_to_leave, 2 * mib);
+  const items usual = fill(farheap, 2 * mib);
+  const items first = fill(first_to_leave, 2 * mib);
+  const std::vector<std::uintptr_t> last_pages = pages_of(farheap, last);
+  const std::vector<std::uintptr_t> usual_pages = pages_of(farheap, usual);
+  const std::vector<std::uintptr_t> first_pages = pages_of(farheap, first);
+  std::size_t left = 0;
+  items stream;
+  // Until something had to leave.
+  while (left = resident_pages(farheap, first_pages), left == first_pages.size()) {
+    stream.push_back(make_unique<item>(farheap, stream.size()));
+    ASSERT_LT(stream.size() * sizeof(item), 2 * budget);
+  }
+  while (left > first_pages.size() / 4) {
+    stream.push_back(make_unique<item>(farheap, stream.size()));
+    ASSERT_LT(stream.size() * sizeof(item), 2 * budget);
+    left = resident_pages(farheap, first_pages);
+  }
+  EXPECT_EQ(resident_pages(farheap, usual_pages), usual_pages.size());
+  while (stream.size() * sizeof(item) < 4 * budget) stream.push_back(make_unique<item>(farheap, stream.size()));
+  EXPECT_LT(resident_pages(farheap, usual_pages), usual_pages.size() / 4);
+  EXPECT_EQ(resident_pages(farheap, last_pages), last_pages.size());
+
+  // But all of it when there is little else.
+  const items more = fill(last_to_leave, 2 * budget);
+  EXPECT_LT(resident_pages(farheap, last_pages), last_pages.size() / 4);
+  EXPECT_EQ(count_wrong(farheap, last) + count_wrong(farheap, usual) + count_wrong(farheap, first), 0u);
+  EXPECT_EQ(count_wrong(farheap, more) + count_wrong(farheap, stream), 0u);
+  farheap.validate();
+}
+
+// How many pages of a hot set are left when four times the budget went by: read, or made.
+std::size_t hot_pages_left(bool is_non_temporal, bool makes) {
+  runtime_options chosen = small_runtime();
+  runtime farheap(chosen);
+  const items hot = fill(farheap, budget / 2);
+  const std::vector<std::uintptr_t> pages = pages_of(farheap, hot);
+  items stream = fill(farheap, 4 * budget);
+  EXPECT_EQ(count_wrong(farheap, hot), 0u);
+  EXPECT_EQ(count_wrong(farheap, hot), 0u);
+  std::size_t wrong = 0;
+  std::mt19937_64 random(7);
+  for (std::size_t i = 0; i < stream.size(); ++i) {
+    if (makes) {
+      stream[i] = is_non_temporal ? make_unique<item>(farheap, non_temporal, i) : make_unique<item>(farheap, i);
+    } else {
+      const scope here(farheap);
+      wrong += (is_non_temporal ? stream[i].deref(here, non_temporal) : stream[i].deref(here)).is(i) ? 0 : 1;
+    }
+    const std::size_t used = random() % hot.size();
+    const scope here(farheap);
+    wrong += i % 4 != 0 || hot[used].deref(here).is(used) ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0u);
+  return resident_pages(farheap, pages) * 100 / pages.size();
+}
+
+TEST_F(replacement_test, a_non_temporal_scan_leaves_the_hot_set_where_it_is) {
+  EXPECT_GT(hot_pages_left(true, false), 95u);
+  EXPECT_GT(hot_pages_left(true, true), 95u);
+  EXPECT_LT(hot_pages_left(false, false), 50u);
+}
+
+TEST_F(replacement_test, what_is_made_non_temporal_is_what_was_made) {
+  runtime farheap(small_runtime());
+  const unique_ptr<item> one = make_unique<item>(farheap, non_temporal, 5u);
+  const shared_ptr<item> shared = make_shared<item>(farheap, non_temporal, 6u);
+  const unique_ptr<int[]> few = make_unique<int[]>(farheap, non_temporal, 7);
+  const unique_ptr<int[]> many = make_unique<int[]>(farheap, non_temporal, 70'000);
+  const shared_ptr<int[]> of_all = make_shared<int[]>(farheap, non_temporal, 8);
+  EXPECT_TRUE(one.read().is(5) && shared.read().is(6));
+  EXPECT_EQ(few.size() + many.size() + of_all.size(), 70'015u);
+  EXPECT_EQ(many.read(69'999), 0);
 }
 
 std::set<std::uintptr_t> places(runtime& farheap, const items& all, std::size_t granularity_bytes) {

@@ -263,7 +263,9 @@ std::size_t runtime::evacuate(double garbage_share) {
 
 void runtime::evict_all() {
   detail::object_heap& objects = *parts_->objects;
-  objects.evict(objects.memory.base(), objects.memory.end_of_mapped() - objects.memory.base());
+  // Scopes that others have open end soon, unless their threads are kept from running for long.
+  constexpr std::chrono::seconds patience{1};
+  objects.evict(objects.memory.base(), objects.memory.end_of_mapped() - objects.memory.base(), patience);
 }
 
 void runtime::set_page_path_share(double share) {
@@ -309,8 +311,15 @@ tag::tag(runtime& home, replacement how, leaving_handler handler) : runtime_(&ho
     throw std::invalid_argument("far::replacement: hotness_bits is " + std::to_string(how.hotness_bits) +
                                 "; 0 to 3 are possible");
   }
+  if (how.priority >= heap::priorities) {
+    throw std::invalid_argument("far::replacement: priority is " + std::to_string(how.priority) +
+                                "; 0 to 3 are possible");
+  }
   const std::optional<heap::tag_key> key =
-      detail::heap_of(home).add_tag((1u << how.hotness_bits) - 1, std::move(handler));
+      detail::heap_of(home).add_tag({.most_heat = static_cast<std::uint16_t>((1u << how.hotness_bits) - 1),
+                                     .by_recency = how.order == replacement_order::lru,
+                                     .priority = static_cast<std::uint8_t>(how.priority)},
+                                    std::move(handler));
   if (!key) {
     throw std::runtime_error(
         "a far::runtime has at most 15 tags; give back those that are not needed any more, outside scopes, or share "
@@ -364,9 +373,10 @@ void give_way(const tag& in) {
 }
 
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type,
-                    std::size_t alignment) {
+                    std::size_t alignment, bool lasting) {
   heap::check_outside_handlers();
-  return heap_of(in.home()).allocate(owner, bytes, alignment, type, heap::segment_kind::lasting, in.key());
+  const heap::segment_kind where = lasting ? heap::segment_kind::lasting : heap::segment_kind::passing;
+  return heap_of(in.home()).allocate(owner, bytes, alignment, type, where, in.key());
 }
 
 void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes) {

@@ -80,7 +80,10 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
   for (std::size_t i = 0; i < named.pages.size(); ++i) {
     const std::size_t page = named.pages[i];
     const std::uint64_t bit = std::uint64_t{1} << i;
-    if (keeps_warm(*heap, page, (used & bit) != 0, (named.fetched & bit) != 0)) {
+    // Both count the look.
+    const bool is_warm = keeps_warm(*heap, page, (used & bit) != 0, (named.fetched & bit) != 0);
+    const bool others_first = !heap->priorities.may_leave(heap->priority_of(page));
+    if (is_warm || (others_first && !hard_pressed)) {
       said.warm |= bit;
     } else if (!hard_pressed && !pages.is_loose(page) && !is_out_of_reach(pages, page)) {
       said.ripens |= bit;

@@ -20,11 +20,11 @@ std::optional<unsigned> tag_table::take_given_back() {
   return take(phase::given_back);
 }
 
-tag_key tag_table::begin(unsigned number, unsigned most_heat) {
+tag_key tag_table::begin(unsigned number, tag_replacement how) {
   const lock_guard guard(lock_);
   phases_[number] = phase::in_use;
   tag_state& one = of_[number];
-  one.most_heat.store(most_heat, std::memory_order_relaxed);
+  one.how.store(how, std::memory_order_relaxed);
   // The first tag of a number is the number itself. After some hundred million others it comes again.
   const std::uint32_t before = one.state.load(std::memory_order_relaxed);
   const tag_key tag = (before == 0 ? number : before + most_tags) & ~in_use;
@@ -44,7 +44,7 @@ bool tag_table::end(tag_key tag) {
   if (phases_[number] != phase::in_use || one.state.load(std::memory_order_relaxed) != (tag | in_use)) return false;
   phases_[number] = phase::ending;
   one.state.store(tag, std::memory_order_seq_cst);
-  one.most_heat.store(default_heat, std::memory_order_relaxed);
+  one.how.store(tag_replacement{}, std::memory_order_relaxed);
   return true;
 }
 

@@ -20,6 +20,14 @@ using tag_key = std::uint32_t;
   return tag % most_tags;
 }
 
+// How the pages of a tag leave (far::replacement).
+struct tag_replacement {
+  std::uint16_t most_heat = 1;
+  bool by_recency = false;
+  std::uint8_t priority = 1;
+  bool operator==(const tag_replacement&) const = default;
+};
+
 //     unused ──take_unused──> prepared ──begin──> in use ──end──> ending ──ended──> given back
 //                                 ^                                                     │
 //                                 └───────────────────take_given_back───────────────────┘
@@ -28,9 +36,6 @@ using tag_key = std::uint32_t;
 // prepares it takes the number off them; see object_heap::add_tag.
 class tag_table {
  public:
-  // How often pages of tags that have not said otherwise are given another chance: once.
-  static constexpr unsigned default_heat = 1;
-
   tag_table() { of_[0].state.store(in_use, std::memory_order_relaxed); }
   tag_table(const tag_table&) = delete;
   tag_table& operator=(const tag_table&) = delete;
@@ -38,8 +43,8 @@ class tag_table {
   // A number for a tag that the caller prepares, or nothing.
   [[nodiscard]] std::optional<unsigned> take_unused();
   [[nodiscard]] std::optional<unsigned> take_given_back();
-  // It is prepared. Returns the tag, whose pages can become as hot as `most_heat`.
-  [[nodiscard]] tag_key begin(unsigned number, unsigned most_heat);
+  // It is prepared.
+  [[nodiscard]] tag_key begin(unsigned number, tag_replacement how);
   // It could not be prepared.
   void cancel(unsigned number);
 
@@ -59,8 +64,8 @@ class tag_table {
     return (state & in_use) != 0 ? state & ~in_use : 0;
   }
 
-  [[nodiscard]] unsigned most_heat(unsigned number) const {
-    return of_[number].most_heat.load(std::memory_order_relaxed);
+  [[nodiscard]] tag_replacement replacement_of(unsigned number) const {
+    return of_[number].how.load(std::memory_order_relaxed);
   }
 
  private:
@@ -69,7 +74,7 @@ class tag_table {
   enum class phase : std::uint8_t { unused, prepared, in_use, ending, given_back };
   struct tag_state {
     std::atomic<std::uint32_t> state{0};  // the last tag with the number, and whether it is in use
-    std::atomic<unsigned> most_heat{default_heat};
+    std::atomic<tag_replacement> how{tag_replacement{}};
   };
 
   [[nodiscard]] std::optional<unsigned> take(phase from);

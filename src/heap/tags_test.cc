@@ -27,19 +27,20 @@ using stress::marked;
 
 TEST(tag_table, gives_numbers_on_with_other_keys) {
   heap::tag_table tags;
+  const heap::tag_replacement how{.most_heat = 3, .by_recency = true, .priority = 2};
   for (unsigned number = 1; number < heap::most_tags; ++number) {
     ASSERT_EQ(tags.take_unused(), number);
-    EXPECT_EQ(tags.begin(number, 3), number);
+    EXPECT_EQ(tags.begin(number, how), number);
   }
   EXPECT_FALSE(tags.take_unused() || tags.take_given_back());
   EXPECT_EQ(tags.for_objects_of(5), 5u);
-  EXPECT_EQ(tags.most_heat(5), 3u);
+  EXPECT_EQ(tags.replacement_of(5), how);
 
   EXPECT_TRUE(tags.end(5));
   EXPECT_FALSE(tags.end(5)) << "twice";
   EXPECT_EQ(tags.for_objects_of(5), 0u);
   EXPECT_EQ(tags.for_copies(5), 0u);
-  EXPECT_EQ(tags.most_heat(5), heap::tag_table::default_heat);
+  EXPECT_EQ(tags.replacement_of(5), heap::tag_replacement{});
   EXPECT_FALSE(tags.take_given_back()) << "its handler may be running";
   tags.ended(5);
   EXPECT_EQ(tags.take_given_back(), 5u);
@@ -48,7 +49,7 @@ TEST(tag_table, gives_numbers_on_with_other_keys) {
   EXPECT_EQ(tags.take_given_back(), 5u);
   EXPECT_EQ(tags.for_objects_of(5), 0u);
 
-  const heap::tag_key next = tags.begin(5, 0);
+  const heap::tag_key next = tags.begin(5, {.most_heat = 0});
   EXPECT_NE(next, 5u);
   EXPECT_EQ(heap::number_of(next), 5u);
   EXPECT_EQ(tags.for_objects_of(next), next);

@@ -19,6 +19,7 @@
 #include "base/units.h"
 #include "far/fiber.h"
 #include "far/runtime.h"
+#include "far/scope.h"
 #include "far/unique_ptr.h"
 #include "tests/support/real_pager.h"
 
@@ -52,6 +53,31 @@ TEST_F(task_test, returns_what_its_callable_returns) {
   EXPECT_EQ(farheap.run([] { return 5; }), 5);
   task<far::unique_ptr<int>> created = farheap.spawn([&] { return make_unique<int>(farheap, 7); });
   EXPECT_EQ(created.join().read(), 7);
+}
+
+// What a fiber in a scope keeps from leaving is held no longer than necessary (AIFM, section 5.4).
+TEST_F(task_test, a_fiber_in_a_scope_runs_before_one_that_waited_longer) {
+  runtime farheap(on(1));
+  std::vector<std::string> order;
+  counting_semaphore both(0);
+  farheap.run([&] {
+    const auto number = make_unique<int>(farheap, 7);
+    task<> outside = farheap.spawn([&] {
+      both.acquire();
+      order.emplace_back("outside");
+    });
+    task<> inside = farheap.spawn([&] {
+      const scope here(farheap);
+      const int& seven = number.deref(here);
+      both.acquire();
+      order.emplace_back(seven == 7 ? "inside" : "wrong");
+    });
+    this_fiber::yield();  // they wait, in this order
+    both.release(2);
+    outside.join();
+    inside.join();
+  });
+  EXPECT_EQ(order, (std::vector<std::string>{"inside", "outside"}));
 }
 
 TEST_F(task_test, a_runtime_waits_for_its_fibers) {

@@ -582,6 +582,12 @@ TEST_F(dataframes, larger_than_local_memory) {
   const dataframe grouped = sorted.group_by({"seventh"}, {{"half", aggregate::median}, {"half", aggregate::count}});
   ASSERT_EQ(grouped.rows(), 7u);
   EXPECT_EQ(grouped["half_count"].sum(), cell(static_cast<std::int64_t>(count)));
+  for (std::size_t group = 0; group < 7; ++group) {
+    const std::size_t values = (count - group + 6) / 7;  // the halves of group, group + 7, and so on
+    const std::size_t low = group + 7 * ((values - 1) / 2);
+    const std::size_t high = group + 7 * (values / 2);
+    EXPECT_EQ(grouped["half_median"].at(group), cell(static_cast<double>(low + high) / 4)) << group;
+  }
   EXPECT_GT(home_->statistics().evicted_pages, 10'000u);
   home_->validate();
 }

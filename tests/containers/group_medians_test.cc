@@ -30,9 +30,9 @@ std::optional<double> sorted_median(std::vector<T> numbers) {
   return low == high ? low : low / 2 + high / 2;
 }
 
-// Returns the number of passes.
+// Returns the number of passes. The first `sampled` numbers are also the sample.
 template <typename T>
-int expect_medians(const std::vector<grouped_number<T>>& all, std::size_t groups) {
+int expect_medians(const std::vector<grouped_number<T>>& all, std::size_t groups, std::size_t sampled = 0) {
   std::vector<std::vector<T>> expected(groups);
   reduced_numbers known{.count = all.size()};
   if (!all.empty()) {
@@ -48,6 +48,7 @@ int expect_medians(const std::vector<grouped_number<T>>& all, std::size_t groups
     numbers.push_back(number);
   }
   group_medians<T> found{summary<T>(known)};
+  found.sample(std::span(group_of).first(sampled), std::span<const T>(numbers).first(sampled), {});
   int passes = 0;
   do {
     ++passes;
@@ -118,6 +119,55 @@ TEST(group_medians, of_numbers_close_together) {
   all[1].number = -std::numeric_limits<double>::infinity();
   all[2].number = std::numeric_limits<double>::infinity();
   EXPECT_GT(expect_medians(all, 200), 2);
+}
+
+// Far apart, but for the middle ones of each group, which are not those of another.
+template <typename T>
+std::vector<grouped_number<T>> spread(std::size_t count, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<grouped_number<T>> all(count);
+  for (auto& [group, number] : all) {
+    group = static_cast<std::uint32_t>(random() % 40);
+    const double far_off = std::ldexp(static_cast<double>(random() % 2001) - 1000, static_cast<int>(random() % 20));
+    number = static_cast<T>(1000.0 * group + (random() % 2 == 0 ? static_cast<double>(random() % 100) : far_off));
+  }
+  return all;
+}
+
+TEST(group_medians, take_one_pass_over_integers_of_which_there_is_a_sample) {
+  const auto all = spread<std::int32_t>(400'000, 5);
+  EXPECT_GT(expect_medians(all, 40), 1);
+  EXPECT_EQ(expect_medians(all, 40, 40'000), 1);
+  EXPECT_EQ(expect_medians(spread<std::int64_t>(400'000, 6), 41, 40'000), 1);
+}
+
+TEST(group_medians, take_two_passes_over_reals_of_which_there_is_a_sample) {
+  std::mt19937_64 random(7);
+  std::vector<grouped_number<double>> all(600'000);
+  for (auto& [group, number] : all) {
+    group = static_cast<std::uint32_t>(random() % 4);
+    number = 1000 + static_cast<double>(random() % 1'000'000'007) / 1e12;
+  }
+  all[1].number = -std::numeric_limits<double>::infinity();
+  all[2].number = std::numeric_limits<double>::infinity();
+  EXPECT_GT(expect_medians(all, 4), 2);
+  EXPECT_LE(expect_medians(all, 4, 40'000), 2);
+}
+
+// The sample has only what is below the middle, above it, or of some groups.
+TEST(group_medians, are_right_whatever_the_sample_says) {
+  for (const bool greatest : {false, true}) {
+    auto all = spread<std::int64_t>(100'000, 8);
+    std::ranges::sort(all, {}, [&](const auto& one) { return greatest ? -one.number : one.number; });
+    EXPECT_GT(expect_medians(all, 40, 20'000), 1);
+    auto reals = spread<double>(100'000, 9);
+    std::ranges::sort(reals, {}, [&](const auto& one) { return greatest ? -one.number : one.number; });
+    EXPECT_GT(expect_medians(reals, 40, 20'000), 1);
+    std::ranges::sort(all, {}, [](const auto& one) { return one.group; });
+    static_cast<void>(expect_medians(all, 40, 10'000));
+    for (auto& [group, number] : all) number = number > 20'000 ? std::numeric_limits<std::int64_t>::max() : -1;
+    static_cast<void>(expect_medians(all, 40, 1'000));
+  }
 }
 
 TEST(group_medians, of_zeros_with_signs_and_of_nothing) {

@@ -1,6 +1,7 @@
-// What runs in a memory server beside the data (server/offload.h), with arguments that a client may have made up: they
-// are refused as a whole or understood the same way everywhere, no byte is touched outside the session's blocks and the
-// result's room, and the answers are those of a plain loop over the numbers.
+// What runs in a memory server beside the data (server/offload.h), and functions of plugins (far/plugin.h), with
+// arguments that a client may have made up: they are refused as a whole or understood the same way everywhere, no byte
+// is touched outside the session's blocks and the result's room, and the answers are those of a plain loop over the
+// numbers.
 #include <array>
 #include <cmath>
 #include <memory>
@@ -11,9 +12,12 @@
 #include <vector>
 
 #include "base/number_types.h"
+#include "far/plugin.h"
 #include "fuzz/fuzz_target.h"
+#include "server/devices/function_calls.h"
 #include "server/offload.h"
 #include "server/store.h"
+#include "wire/function.h"
 #include "wire/reduction.h"
 
 namespace far::fuzz {
@@ -361,6 +365,125 @@ byte_string question(choices& input) {
   return payload;
 }
 
+// A function of a plugin (far/plugin.h), whose result depends on each byte and its place.
+struct mixed {
+  static constexpr const char* plugin = "fuzz";
+  static constexpr const char* version = "1.0";
+  static constexpr std::uint32_t number = 1;
+  using element = std::uint16_t;
+  struct arguments {
+    std::uint64_t factor = 0;
+  };
+  struct result {
+    std::uint64_t sum = 0;
+    std::uint32_t count = 0;
+  };
+  static result map(std::span<const std::uint16_t> part, const arguments& with) {
+    result found;
+    for (const std::uint16_t one : part) found.sum = found.sum * with.factor + one;
+    found.count = static_cast<std::uint32_t>(part.size());
+    return found;
+  }
+  static void combine(result& all, const result& next) { all.count += next.count; }
+};
+constexpr std::size_t mixed_bytes = plugin::detail::result_bytes_of<mixed>;
+
+// What the plugin answers; nothing: it refuses.
+std::optional<byte_string> ask_plugin(std::span<const std::byte> given) {
+  const tight_copy arguments(given);
+  byte_string said;
+  const far_device_output into{&said, [](void* context, const void* bytes, std::size_t size) {
+                                 auto& all = *static_cast<byte_string*>(context);
+                                 const auto* const first = static_cast<const std::byte*>(bytes);
+                                 all.insert(all.end(), first, first + size);
+                                 return 0;
+                               }};
+  try {
+    plugin::output collected(&into);
+    plugin::detail::map_parts<mixed>(arguments.all(), collected);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+  return said;
+}
+
+// From the payload of a client to the arguments of the plugin and what it answers.
+void call_function(std::span<const std::byte> given) {
+  const tight_copy payload(given);
+  const std::optional<wire::function_request> asked = wire::decode_function(payload.all());
+  if (!asked) return;
+  FUZZ_EXPECT(asked->ranges.count > 0 && asked->ranges.count <= wire::maximum_batch);
+  const auto room = std::make_unique_for_overwrite<std::byte[]>(server::gathered_bytes(*asked));
+  const std::span<std::byte> arguments(room.get(), server::gathered_bytes(*asked));
+  std::vector<std::uint64_t> checks;
+  byte_string bytes;
+  const bool is_allocated = server::gather(data(), *asked, checks, arguments);
+  FUZZ_EXPECT(is_allocated == collect(asked->ranges.all(), bytes));
+  if (!is_allocated) return;
+  const std::span<const wire::range> ranges = asked->ranges.all();
+  FUZZ_EXPECT(checks.size() == ranges.size());
+  const bool fits = asked->element_bytes == sizeof(mixed::element) && asked->result_bytes == mixed_bytes &&
+                    asked->arguments.size() == sizeof(mixed::arguments) &&
+                    std::ranges::all_of(ranges, [](const wire::range& one) { return one.length_bytes % 2 == 0; });
+  const std::optional<byte_string> said = ask_plugin(arguments);
+  FUZZ_EXPECT(said.has_value() == fits);
+  if (!fits) return;
+  FUZZ_EXPECT(said->size() == sizeof(std::uint64_t) + ranges.size() * mixed_bytes);
+  mixed::arguments with;
+  std::memcpy(&with, asked->arguments.data(), sizeof with);
+  const std::byte* at = bytes.data();
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const std::byte* const page = data().address_of(ranges[i].slot);
+    FUZZ_EXPECT(checks[i] == hash_of_pieces(asked->hash, page));
+    std::vector<std::uint16_t> part(ranges[i].length_bytes / 2);
+    std::memcpy(part.data(), at, ranges[i].length_bytes);
+    at += ranges[i].length_bytes;
+    const mixed::result expected = mixed::map(part, with);
+    mixed::result found;
+    std::memcpy(&found, said->data() + sizeof(std::uint64_t) + i * mixed_bytes, sizeof found);
+    FUZZ_EXPECT(found.sum == expected.sum && found.count == expected.count);
+  }
+}
+
+// A call that mostly makes sense.
+byte_string function_question(choices& input) {
+  const auto mostly = [&](std::uint32_t right) {
+    const auto chosen = input.number<std::uint8_t>();
+    return chosen < 240 ? right : right + chosen - 247;
+  };
+  std::array<char, 32> name{"fuzz"};
+  std::array<char, 32> version{"1.0"};
+  name[input.number<std::uint8_t>() % 64 / 2] ^= static_cast<char>(input.number<std::uint8_t>() == 0xff ? 1 : 0);
+  detail::page_function function{.plugin = name,
+                                 .version = version,
+                                 .number = mixed::number,
+                                 .element_bytes = mostly(sizeof(mixed::element)),
+                                 .result_bytes = mostly(mixed_bytes),
+                                 .argument_bytes = mostly(sizeof(mixed::arguments))};
+  const auto factor = input.number<std::uint64_t>();
+  std::memcpy(function.arguments.data(), &factor, sizeof factor);
+  const page_hasher hash{input.number<std::uint8_t>()};
+  std::vector<wire::range> ranges(1 + input.number<std::uint8_t>() % wire::maximum_batch);
+  for (wire::range& one : ranges) {
+    one.slot = input.number<std::uint16_t>() % (5 * wire::block_slots);
+    one.offset_bytes = static_cast<std::uint32_t>(input.number<std::uint16_t>() % page_bytes);
+    const std::uint64_t most = page_bytes - one.offset_bytes;
+    one.length_bytes = static_cast<std::uint32_t>(1 + input.number<std::uint16_t>() % most);
+    if (input.number<std::uint8_t>() < 250) one.length_bytes = one.length_bytes / 2 * 2;
+    if (one.length_bytes == 0) one.length_bytes = 1;
+  }
+  byte_string payload(wire::call_header_bytes + wire::most_function_bytes + ranges.size() * wire::range_bytes);
+  const page_reduction asked{{.kind = reduction_kind::computed, .function = &function}, &hash};
+  payload.resize(wire::encode_function(asked, ranges, input.number<std::uint8_t>(), payload));
+  payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
+  // What a client has changed on the way.
+  for (std::uint8_t changes = input.number<std::uint8_t>() % 4; changes > 0 && input.number<std::uint8_t>() > 128;
+       --changes) {
+    payload[input.number<std::uint16_t>() % payload.size()] = static_cast<std::byte>(input.number<std::uint8_t>());
+  }
+  return payload;
+}
+
 }  // namespace
 
 std::vector<byte_string> seeds() {
@@ -398,6 +521,22 @@ std::vector<byte_string> seeds() {
       add(number_type::int8, kind, groups, bits_of(std::int8_t{-3}), bits_of(std::int8_t{100}));
     }
   }
+  for (const std::uint8_t first : std::to_array<std::uint8_t>({64, 65, 66})) {
+    for (std::uint16_t slot = 0; slot < 6; ++slot) {
+      recipe made;
+      made.number(first).number(std::uint16_t{0}).number(std::uint8_t{0}).number(std::uint16_t{0});
+      made.number(std::uint64_t{31}).number(std::uint8_t{7}).number(std::uint8_t{1});
+      made.number(slot).number(std::uint16_t{0}).number(std::uint16_t{4095}).number(std::uint8_t{0});
+      made.number(static_cast<std::uint16_t>(1535 + slot)).number(std::uint16_t{25}).number(std::uint16_t{101});
+      all.push_back(made.bytes());
+    }
+  }
+  byte_string arguments(192);
+  const std::uint64_t mark = FAR_FUNCTION_MARK;
+  std::memcpy(arguments.data(), &mark, sizeof mark);
+  const std::array<std::uint32_t, 8> numbers{2, mixed_bytes, 8, 2, 31, 0, 64, 10};
+  std::memcpy(arguments.data() + sizeof mark, numbers.data(), sizeof numbers);
+  all.push_back(recipe().number(std::uint8_t{66}).append(arguments).bytes());
   // As it comes from a client: a checksum over the end of a block, and a reduction that is cut short.
   const std::array<wire::range, 2> ranges{{{511, 4000, 5000}, {1, 2, 3}}};
   byte_string payload(8 + ranges.size() * wire::range_bytes);
@@ -412,6 +551,14 @@ std::vector<byte_string> seeds() {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   far::fuzz::choices input({reinterpret_cast<const std::byte*>(data), bytes});
   const std::uint8_t chosen = input.number<std::uint8_t>();
+  if (chosen / 64 == 1) {
+    switch (chosen % 3) {
+      case 0: static_cast<void>(far::fuzz::ask_plugin(input.take(bytes))); break;
+      case 1: far::fuzz::call_function(far::fuzz::function_question(input)); break;
+      default: far::fuzz::call_function(input.take(bytes)); break;
+    }
+    return 0;
+  }
   if (chosen % 3 == 0) {
     const far::server::offload* const reduce = far::server::find_offload(far::wire::reduction_name);
     FUZZ_EXPECT(reduce != nullptr);

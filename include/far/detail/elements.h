@@ -237,6 +237,18 @@ class elements {
     visit_part_answers(first, first + groups.size(), groups.data(), how, visit, where);
   }
 
+  // Has the function look at `count` elements from `first` on, and calls visit(index of the first, how many, result)
+  // for each part of a page, in order. For far/compute.h. Throws std::out_of_range.
+  template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
+  void visit_function_results(std::size_t first, std::size_t count, const page_function& function, work where,
+                              Visit visit) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    require(first, count);
+    const reduction how{.kind = reduction_kind::computed, .function = &function};
+    visit_part_answers(first, first + count, nullptr, how, visit, where);
+  }
+
   // Copies elements out by their indices; into[i] is that of indices[i]. Remote elements are read alone, 512 bytes
   // around each, and their pages stay where they are; those that lie in one page, one after the other, are read at
   // once. Several fibers do it. Throws std::out_of_range before anything is copied. Requires: into.size() ==
@@ -455,9 +467,11 @@ class elements {
       visit_on_fibers(home().home(), pieces, [&](std::size_t number) {
         const std::size_t first = begin + number * piece;
         found[number].restart(how);
-        if (where == work::here) prefetch_after(first, piece);
+        const bool is_here =
+            where == work::here || (how.function != nullptr && how.function->refused->load(std::memory_order_relaxed));
+        if (is_here) prefetch_after(first, piece);
         for_stretches(first, std::min(piece, to - first), [&](const scope& here, std::size_t at, std::size_t count) {
-          if (where == work::here) static_cast<void>(chunks_.places(here, at, count, false));
+          if (is_here) static_cast<void>(chunks_.places(here, at, count, false));
           chunks_.answer(here, at, count, how, found[number].sink(),
                          groups == nullptr ? nullptr : groups + (at - from));
         });

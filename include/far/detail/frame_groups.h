@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -83,6 +84,11 @@ class group_table {
       }
       groups[row] = known;
     }
+  }
+
+  // Starts to fetch the keys of so many rows.
+  void prefetch(std::size_t first, std::size_t rows) const {
+    for (const key_reader& one : readers_) one.prefetch(first, rows);
   }
 
   [[nodiscard]] std::size_t size() const { return key_of_group_.size(); }
@@ -220,6 +226,10 @@ class group_collector {
   virtual void want(aggregate what) = 0;
   // After the last want().
   virtual void begin() = 0;
+  // Before add(), whether sample() is called with some rows, and its column is prefetched for it.
+  [[nodiscard]] virtual bool wants_sample() const = 0;
+  virtual void prefetch(std::size_t first, std::size_t rows) const = 0;
+  virtual void sample(const grouped_rows& rows) = 0;
   virtual void add(const grouped_rows& rows) = 0;
   // All rows have been added. Returns whether they have to be added again.
   [[nodiscard]] virtual bool next() = 0;
@@ -248,6 +258,14 @@ class collector_of final : public group_collector {
     counts_rows_ = of_.known(numbers_).count() == numbers_.size();
     needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
     where_ = needs_medians_ ? work::here : of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0));
+  }
+
+  [[nodiscard]] bool wants_sample() const override { return medians_.has_value(); }
+  void prefetch(std::size_t first, std::size_t rows) const override { numbers_.prefetch(first, rows); }
+  void sample(const grouped_rows& rows) override {
+    for_parts(rows, [&](std::span<const std::uint32_t> groups, std::span<const T> numbers) {
+      medians_->sample(groups, numbers, of_.valid(numbers_));
+    });
   }
 
   void add(const grouped_rows& rows) override {
@@ -323,22 +341,28 @@ class collector_of final : public group_collector {
           to.add_bounds(count, bounds[0], bounds[1]);
         });
   }
+  // Calls use(groups, numbers) for parts of the rows.
+  template <typename Use>
+  void for_parts(const grouped_rows& rows, const Use& use) const {
+    for (std::size_t done = 0; done < rows.group_of.size();) {
+      const scope here(of_.home().home());
+      const std::span<const T> part = how_.chunk(numbers_, here, rows.first + done, rows.group_of.size() - done);
+      use(rows.group_of.subspan(done, part.size()), part);
+      done += part.size();
+    }
+  }
   // `adds`: to sums and bounds.
   void add_row_by_row(const grouped_rows& rows, bool adds) {
     const interval<T> valid = of_.valid(numbers_);
     const bool stores = needs_medians_ && !medians_ && pass_ > 0;
-    for (std::size_t done = 0; done < rows.group_of.size();) {
-      const scope here(of_.home().home());
-      const std::span<const T> part = how_.chunk(numbers_, here, rows.first + done, rows.group_of.size() - done);
-      const std::span<const std::uint32_t> groups = rows.group_of.subspan(done, part.size());
+    for_parts(rows, [&](std::span<const std::uint32_t> groups, std::span<const T> part) {
       if (medians_) medians_->add(groups, part, valid);
       for (std::size_t i = 0; (adds || stores) && i < part.size(); ++i) {
         if (groups[i] == group_table::none || !(part[i] >= valid.lowest && part[i] <= valid.highest)) continue;
         if (adds) values_[groups[i]].add(part[i]);
         if (stores) values_[groups[i]].coming.push_back(part[i]);
       }
-      done += part.size();
-    }
+    });
     if (!stores) return;
     for (group_values<T>& one : values_) one.store(of_.home());
   }
@@ -362,6 +386,26 @@ class collector_of final : public group_collector {
     using T = typename std::remove_cvref_t<decltype(numbers)>::value_type;
     return std::make_unique<collector_of<T>>(how, of, numbers);
   });
+}
+
+// Shows collectors some rows of a long column, here and there, so that the walk over all of them knows where to look.
+inline void sample_rows(group_table& table, std::size_t rows, const std::vector<group_collector*>& collectors) {
+  constexpr std::size_t pieces = 64;
+  constexpr std::size_t rows_of_piece = 1024;
+  if (rows < 4 * pieces * rows_of_piece) return;
+  std::vector<group_collector*> wanting;
+  std::ranges::copy_if(collectors, std::back_inserter(wanting), &group_collector::wants_sample);
+  if (wanting.empty()) return;
+  const auto first_of = [&](std::size_t piece) { return rows / pieces * piece / rows_of_piece * rows_of_piece; };
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    table.prefetch(first_of(piece), rows_of_piece);
+    for (const group_collector* const one : wanting) one->prefetch(first_of(piece), rows_of_piece);
+  }
+  std::vector<std::uint32_t> group_of(rows_of_piece);
+  for (std::size_t piece = 0; piece < pieces; ++piece) {
+    table.number(first_of(piece), group_of);
+    for (group_collector* const one : wanting) one->sample({first_of(piece), group_of, {}, table.size()});
+  }
 }
 
 // Calls add(rows) for all rows, many at a time.
@@ -411,6 +455,7 @@ inline dataframe dataframe::group_by(const std::vector<std::string>& keys,
     one->begin();
     busy.push_back(one.get());
   }
+  detail::sample_rows(table, rows(), busy);
   do {
     detail::visit_grouped_rows(table, rows(), [&](const detail::grouped_rows& some) {
       for (detail::group_collector* const one : busy) one->add(some);

@@ -181,6 +181,10 @@ class key_reader {
       }
     });
   }
+  // Starts to fetch what read() needs for so many rows.
+  void prefetch(std::size_t first, std::size_t rows) const {
+    of_.visit([&](const auto& all) { all.prefetch(first, rows); });
+  }
   // Of its column in far memory.
   [[nodiscard]] std::size_t bytes() const { return of_.bytes(); }
   // Without a look at the rows.

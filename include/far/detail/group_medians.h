@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,7 +18,9 @@
 namespace far::detail {
 
 // Each pass goes over all numbers, and narrows for each group the interval down in which the middle ones are; the last
-// one collects what is in them. Takes at most 4 MiB for counts and 2 MiB for numbers.
+// one collects what is in them. A sample of the numbers says where to begin: then one pass is enough for integers whose
+// middle ones are close together. Takes at most 4 MiB for counts and 2 MiB for numbers, and 8 bytes for one of a
+// sample.
 template <typename T>
 class group_medians {
  public:
@@ -25,28 +28,35 @@ class group_medians {
 
   // `all`: of the numbers of all groups.
   explicit group_medians(const summary<T>& all)
-      : lowest_(all.count() == 0 ? 0 : key_of(all.min())),
-        highest_(all.count() == 0 ? 0 : key_of(all.max())),
-        shift_(shift_for(highest_ - lowest_, buckets_of_first_pass)) {}
+      : lowest_(all.count() == 0 ? 0 : key_of(all.min())), highest_(all.count() == 0 ? 0 : key_of(all.max())) {}
+
+  // Before the first pass: some of the numbers, with their groups.
+  void sample(std::span<const std::uint32_t> groups, std::span<const T> numbers, const interval<T>& valid) {
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      if (groups[i] >= most_groups || !(numbers[i] >= valid.lowest && numbers[i] <= valid.highest)) continue;
+      if (groups[i] >= sampled_.size()) sampled_.resize(groups[i] + 1);
+      sampled_[groups[i]].push_back(key_of(numbers[i]));
+    }
+  }
 
   // In the first pass, groups are still found. Returns whether they are few enough.
   [[nodiscard]] bool expect(std::size_t groups) {
     if (groups > most_groups) return false;
-    if (pass_ == pass::first && counts_.size() < groups * buckets_of_first_pass) {
-      counts_.resize(groups * buckets_of_first_pass);
-    }
+    if (pass_ != pass::first) return true;
+    while (guesses_.size() < groups) guesses_.push_back(guess(guesses_.size()));
+    counts_.resize(guesses_.size() * counts_of_first_pass);
     return true;
   }
   // Numbers with their groups; those of groups that were not expected, and those that are not of the interval, are left
   // out.
   void add(std::span<const std::uint32_t> groups, std::span<const T> numbers, const interval<T>& valid) {
-    const std::size_t known = pass_ == pass::first ? counts_.size() / buckets_of_first_pass : near_.size();
+    const std::size_t known = pass_ == pass::first ? guesses_.size() : near_.size();
     for (std::size_t i = 0; i < numbers.size(); ++i) {
       const std::uint32_t group = groups[i];
       if (group >= known || !(numbers[i] >= valid.lowest && numbers[i] <= valid.highest)) continue;
       const std::uint64_t key = key_of(numbers[i]);
       if (pass_ == pass::first) {
-        ++counts_[group * buckets_of_first_pass + ((key - lowest_) >> shift_)];
+        ++counts_[group * counts_of_first_pass + guesses_[group].count_at(key)];
       } else if (key - near_[group].lowest <= near_[group].width) {
         add_near(group, key);
       }
@@ -78,6 +88,24 @@ class group_medians {
  private:
   enum class pass : std::uint8_t { first, later, last };
 
+  static constexpr std::size_t most_counts = std::size_t{1} << 19;
+  static constexpr std::size_t buckets_of_first_pass = most_counts / most_groups;
+  // Of those below the guessed interval, of its buckets, and of those above it.
+  static constexpr std::size_t counts_of_first_pass = buckets_of_first_pass + 2;
+  static constexpr std::uint64_t most_listed = std::uint64_t{1} << 18;
+
+  // Where the middle numbers of a group probably are.
+  struct guessed_interval {
+    std::uint64_t lowest = 0;
+    std::uint64_t width = 0;
+    unsigned shift = 0;
+
+    [[nodiscard]] std::size_t count_at(std::uint64_t key) const {
+      if (key < lowest) return 0;
+      return key - lowest > width ? counts_of_first_pass - 1 : ((key - lowest) >> shift) + 1;
+    }
+  };
+
   // The keys that the searches of a group are about, and others between them.
   struct interval_of_keys {
     std::uint64_t lowest = ~std::uint64_t{0};
@@ -107,16 +135,31 @@ class group_medians {
     }
   };
 
-  static constexpr std::size_t most_counts = std::size_t{1} << 19;
-  static constexpr std::size_t buckets_of_first_pass = most_counts / most_groups;
-  static constexpr std::uint64_t most_listed = std::uint64_t{1} << 18;
-
   [[nodiscard]] static unsigned shift_for(std::uint64_t range, std::size_t buckets) {
     const auto bits = static_cast<unsigned>(std::bit_width(range));
     const auto of_bucket = static_cast<unsigned>(std::bit_width(buckets) - 1);
     return bits > of_bucket ? bits - of_bucket : 0;
   }
 
+  [[nodiscard]] guessed_interval guess(std::size_t group) {
+    constexpr std::size_t fewest = 64;
+    guessed_interval found{lowest_, highest_ - lowest_, shift_for(highest_ - lowest_, buckets_of_first_pass)};
+    if (group >= sampled_.size() || sampled_[group].size() < fewest) return found;
+    std::vector<std::uint64_t> keys = std::move(sampled_[group]);
+    std::sort(keys.begin(), keys.end());
+    // The rank of the median in a random sample of n has a deviation of half the root of n: five of these on each side.
+    const std::size_t middle = keys.size() / 2;
+    const auto beside = static_cast<std::size_t>(2.5 * std::sqrt(static_cast<double>(keys.size())));
+    found.lowest = keys[middle - std::min(middle, beside)];
+    found.width = keys[std::min(middle + beside, keys.size() - 1)] - found.lowest;
+    // Buckets of single keys that would be left over.
+    if (found.width < buckets_of_first_pass) {
+      found.lowest -= std::min(found.lowest - lowest_, (buckets_of_first_pass - found.width) / 2);
+      found.width = std::min<std::uint64_t>(highest_ - found.lowest, buckets_of_first_pass - 1);
+    }
+    found.shift = shift_for(found.width, buckets_of_first_pass);
+    return found;
+  }
   void add_near(std::uint32_t group, std::uint64_t key) {
     for (std::size_t i = first_of_[group]; i < first_of_[group + 1]; ++i) {
       search& one = searches_[i];
@@ -129,20 +172,21 @@ class group_medians {
     }
   }
   void begin_searches() {
-    const std::size_t groups = counts_.size() / buckets_of_first_pass;
-    for (std::size_t group = 0; group < groups; ++group) {
+    for (std::size_t group = 0; group < guesses_.size(); ++group) {
       first_of_.push_back(searches_.size());
       const std::span<const std::uint64_t> counts =
-          std::span(counts_).subspan(group * buckets_of_first_pass, buckets_of_first_pass);
+          std::span(counts_).subspan(group * counts_of_first_pass, counts_of_first_pass);
       std::uint64_t count = 0;
       for (const std::uint64_t one : counts) count += one;
       if (count == 0) continue;
-      const search whole{.lowest = lowest_,
-                         .highest = highest_,
-                         .first_rank = (count - 1) / 2,
-                         .last_rank = count / 2,
-                         .shift = shift_};
-      narrow(whole, counts, searches_);
+      const search guessed{.lowest = guesses_[group].lowest,
+                           .highest = guesses_[group].lowest + guesses_[group].width,
+                           .below = counts.front(),
+                           .count = count - counts.front() - counts.back(),
+                           .first_rank = (count - 1) / 2,
+                           .last_rank = count / 2,
+                           .shift = guesses_[group].shift};
+      narrow(guessed, counts.subspan(1, buckets_of_first_pass), counts.back(), searches_);
     }
     first_of_.push_back(searches_.size());
   }
@@ -157,7 +201,7 @@ class group_medians {
           narrowed.push_back(std::move(one));
         } else {
           const std::size_t buckets = ((one.highest - one.lowest) >> one.shift) + 1;
-          narrow(one, std::span<const std::uint64_t>(counts_).subspan(one.counts_at, buckets), narrowed);
+          narrow(one, std::span<const std::uint64_t>(counts_).subspan(one.counts_at, buckets), 0, narrowed);
         }
       }
     }
@@ -165,10 +209,24 @@ class group_medians {
     searches_ = std::move(narrowed);
     first_of_ = std::move(first_of);
   }
-  // Adds what is left of a search: two when its numbers are in different buckets.
-  static void narrow(const search& wide, std::span<const std::uint64_t> counts, std::vector<search>& to) {
+  // Adds what is left of a search: two when its numbers are in different buckets. A search that was guessed may miss
+  // them; `above` are greater than its numbers.
+  void narrow(const search& wide, std::span<const std::uint64_t> counts, std::uint64_t above,
+              std::vector<search>& to) const {
     const auto around = [&](std::uint64_t rank) {
+      if (rank < wide.below) {
+        return search{
+            .lowest = lowest_, .highest = wide.lowest - 1, .count = wide.below, .first_rank = rank, .last_rank = rank};
+      }
       std::uint64_t below = wide.below;
+      if (rank >= below + wide.count) {
+        return search{.lowest = wide.highest + 1,
+                      .highest = highest_,
+                      .below = below + wide.count,
+                      .count = above,
+                      .first_rank = rank,
+                      .last_rank = rank};
+      }
       std::size_t bucket = 0;
       while (below + counts[bucket] <= rank) below += counts[bucket++];
       search found{.lowest = wide.lowest + (std::uint64_t{bucket} << wide.shift),
@@ -228,8 +286,9 @@ class group_medians {
 
   std::uint64_t lowest_;
   std::uint64_t highest_;
-  unsigned shift_;
   pass pass_ = pass::first;
+  std::vector<std::vector<std::uint64_t>> sampled_;  // keys of each group
+  std::vector<guessed_interval> guesses_;            // of each group
   std::vector<std::uint64_t> counts_;
   std::vector<search> searches_;
   std::vector<std::size_t> first_of_;   // where the searches of a group begin

@@ -34,9 +34,9 @@ using owner_word = std::atomic<std::uint64_t>;
 // Under memory pressure, lets other fibers run. Call it before the scope is opened: fibers in a scope go first.
 FAR_API void give_way(const tag& in);
 // Makes an object of `bytes` that `owner` owns, resident and held by the scopes that are open. May wait. `alignment`: a
-// power of two, at most most_alignment.
+// power of two, at most most_alignment. `lasting`: it is worth keeping in local memory afterwards.
 [[nodiscard]] FAR_API std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes,
-                                          const type_of_object* type, std::size_t alignment = 16);
+                                          const type_of_object* type, std::size_t alignment = 16, bool lasting = true);
 // Likewise for an object above a page, aligned to a page. It consists of zeros, none of which is resident. Requires:
 // bytes > 4080. May be called outside scopes.
 FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes);
@@ -128,14 +128,14 @@ template <typename T>
 // Makes the object that `owner` will own, or the array of `count` value-initialised elements. Throws std::bad_alloc,
 // and what the constructor throws.
 template <typename T, typename... Arguments>
-void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
+void construct_object(const tag& in, owner_word& owner, bool lasting, Arguments&&... arguments) {
   require_relocatable<T>();
   give_way(in);
   const scope here(in.home());
-  std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>(), alignof(T));
+  std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>(), alignof(T), lasting);
 #if defined(FARHEAP_CHECKED)
   // Scopes that end in the constructor do not take the object away.
-  static_cast<void>(here.reach(owner, true, true));
+  static_cast<void>(here.reach(owner, true, lasting));
 #endif
   try {
     new (at) T(std::forward<Arguments>(arguments)...);
@@ -144,16 +144,24 @@ void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
     throw;
   }
 }
+template <typename T, typename... Arguments>
+void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
+  construct_object<T>(in, owner, true, std::forward<Arguments>(arguments)...);
+}
+template <typename T, typename... Arguments>
+void make_object(const tag& in, owner_word& owner, const non_temporal_t& /*how*/, Arguments&&... arguments) {
+  construct_object<T>(in, owner, false, std::forward<Arguments>(arguments)...);
+}
 template <typename T>
-void make_array(const tag& in, owner_word& owner, std::size_t count) {
+void make_array(const tag& in, owner_word& owner, std::size_t count, bool lasting = true) {
   require_relocatable<T>();
   if (count > (std::size_t{1} << 46) / sizeof(T)) throw std::bad_array_new_length();
   if (count == 0) return;
   give_way(in);
   const scope here(in.home());
-  std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>(), alignof(T));
+  std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>(), alignof(T), lasting);
 #if defined(FARHEAP_CHECKED)
-  static_cast<void>(here.reach(owner, true, true));
+  static_cast<void>(here.reach(owner, true, lasting));
 #endif
   // Pages of large arrays are zeros already; to write them would bring them all in.
   if (count * sizeof(T) > 4096 && starts_as_zeros<T>()) return;

@@ -2,6 +2,8 @@
 // Plain values, because they also travel to memory servers.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -84,8 +86,10 @@ enum class reduction_kind : std::uint8_t {
   // order; then 2 for each: how many they are. Both are rounded up to 8.
   group_sums,
   group_bounds,  // two numbers for each group: its least and greatest, zeros if it has none; then as group_sums
+  // The result of a function of the program's choice, which the memory server has in a plugin (far/compute.h).
+  computed,
 };
-inline constexpr reduction_kind last_reduction_kind = reduction_kind::group_bounds;
+inline constexpr reduction_kind last_reduction_kind = reduction_kind::computed;
 inline constexpr std::size_t listed_bytes = 112;
 inline constexpr std::uint64_t most_buckets = 256;
 // The longest text of `matches`: it lies in `lowest` and `highest`, as in memory, and `shift` is its length.
@@ -119,6 +123,27 @@ template <reducible T>
   return groups;
 }
 
+// A function on the bytes of a page, and what it is called with. The first members travel to memory servers.
+inline constexpr std::size_t most_function_arguments = 256;
+inline constexpr std::size_t most_function_result = 512;
+struct page_function {
+  std::array<char, 32> plugin{};  // its name; behind it, and behind the version, zeros
+  std::array<char, 32> version{};
+  std::uint32_t number = 0;
+  std::uint32_t element_bytes = 0;
+  std::uint32_t result_bytes = 0;  // for each page: a multiple of 8, at most most_function_result
+  std::uint32_t argument_bytes = 0;
+  alignas(8) std::array<std::byte, most_function_arguments> arguments{};
+
+  // The same function in this program. It may throw, or wait, or use far memory: called without locks, and in no
+  // handler of a fault.
+  using here = void (*)(const page_function& asked, const std::byte* part, std::size_t bytes, std::byte* result);
+  here call_here = nullptr;
+  std::atomic<bool>* refused = nullptr;  // set when the far tier has no such function, or does not call it now
+
+  bool operator==(const page_function&) const = default;
+};
+
 // Asks about the numbers of an interval, both ends included. NaN is in none. Bucket i of `counts` begins at the key of
 // the lowest number + (i << shift).
 struct reduction {
@@ -127,9 +152,15 @@ struct reduction {
   std::uint64_t highest = 0;
   reduction_kind kind = reduction_kind::summary;
   std::uint8_t shift = 0;
-  std::uint8_t groups = 0;  // if has_groups(): how many, at least 1
+  std::uint8_t groups = 0;                  // if has_groups(): how many, at least 1
+  const page_function* function = nullptr;  // if computed: nothing else counts
 
-  bool operator==(const reduction&) const = default;
+  bool operator==(const reduction& other) const {
+    const bool is_same_function = function == other.function ||
+                                  (function != nullptr && other.function != nullptr && *function == *other.function);
+    return type == other.type && lowest == other.lowest && highest == other.highest && kind == other.kind &&
+           shift == other.shift && groups == other.groups && is_same_function;
+  }
 };
 
 // The answer. `least` and `greatest` mean nothing when `count` is 0.

@@ -30,6 +30,10 @@ timespec to_timespec(std::uint64_t ns) {
   return {static_cast<time_t>(ns / 1'000'000'000u), static_cast<long>(ns % 1'000'000'000u)};
 }
 
+bool is_refused(const request& io) {
+  return io.reduce != nullptr && !is_built_in(io.reduce->how);
+}
+
 }  // namespace
 
 memory_channel::memory_channel(const slot_allocator& slots, std::byte* frames, emulated_link& link, std::size_t depth)
@@ -62,6 +66,7 @@ void memory_channel::copy(const request& io) const {
   if (io.length_bytes == 0) return;  // then the buffer may be null
   std::byte* const far_bytes = address_of(io);
   if (io.reduce != nullptr) {
+    if (is_refused(io)) return;
     answer(*io.reduce, far_bytes - io.offset_bytes, {far_bytes, io.length_bytes}, io.buffer);
   } else if (io.op == operation::read) {
     std::memcpy(io.buffer, far_bytes, io.length_bytes);
@@ -95,7 +100,7 @@ std::size_t memory_channel::poll(std::span<completion> done) {
     const request& io = next->front().io;
     const bool lends = io.op == operation::read && io.may_lend;
     if (!instant && io.op == operation::read && !lends) copy(io);
-    done[count++] = {io.cookie, 0, lends ? address_of(io) : nullptr};
+    done[count++] = {io.cookie, is_refused(io) ? ENOTSUP : 0, lends ? address_of(io) : nullptr};
     next->pop();
   }
   if (timer_is_watched_ && count > 0) watch_next();

@@ -114,6 +114,7 @@ class striped_channel final : public channel {
   void start_reads();
   void start_read(std::uint32_t request);
   void attempt(std::uint32_t index);
+  void refuse(std::uint32_t index);
   void read_zeros(read_part& part, std::uint64_t bytes);
   void send_read(std::uint32_t index);
   void on_read(std::size_t member, const completion& ended);

@@ -86,6 +86,12 @@ void striped_channel::attempt(std::uint32_t index) {
       }
     }
     part.planned_bytes = std::min(part.end, (slot + part.plan.pages) * page_bytes) - part.begin;
+    const bool is_made_here =
+        part.plan.how == read_plan::outcome::zeros || part.plan.how == read_plan::outcome::decoded;
+    if (is_made_here && of_request && requests_[part.request].reduce != nullptr &&
+        !is_built_in(requests_[part.request].reduce->how)) {
+      return refuse(index);
+    }
     switch (part.plan.how) {
       case read_plan::outcome::zeros: read_zeros(part, part.planned_bytes); continue;
       case read_plan::outcome::direct:
@@ -97,6 +103,16 @@ void striped_channel::attempt(std::uint32_t index) {
     }
   }
   end_part(index, 0);
+}
+
+// The page is not in one server, and what is asked about it is not answered here.
+void striped_channel::refuse(std::uint32_t index) {
+  read_part& part = parts_[index];
+  if (part.plan.how == read_plan::outcome::decoded) {
+    const lock_guard guard(shared_.table.lock);
+    shared_.table.end(part.plan.group, part.plan.phase);
+  }
+  end_part(index, EIO);
 }
 
 void striped_channel::read_zeros(read_part& part, std::uint64_t bytes) {

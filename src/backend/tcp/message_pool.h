@@ -8,6 +8,7 @@
 #include <span>
 
 #include "backend/tcp/transfer.h"
+#include "wire/function.h"
 #include "wire/message.h"
 #include "wire/reduction.h"
 
@@ -16,7 +17,8 @@ namespace far::backend {
 // In front of what is written, or a call's ranges.
 inline constexpr std::size_t most_prefix_bytes =
     std::max(wire::write_prefix_bytes(wire::maximum_batch),
-             wire::call_header_bytes + wire::reduction_bytes + wire::maximum_batch * wire::range_bytes);
+             wire::call_header_bytes + std::max(wire::reduction_bytes, wire::most_function_bytes) +
+                 wire::maximum_batch * wire::range_bytes);
 
 // A request message. Its header and ranges stay encoded until the reply has come, so that it can be sent again on the
 // next connection; bytes to be written, and groups of numbers, are taken from the callers' buffers each time.

@@ -102,16 +102,22 @@ void request_messages::fill(message& outgoing, transfer_queue& pending, std::uin
   }
 }
 
-void request_messages::encode(message& outgoing) {
+// What comes behind a function on the connection waits for it, so it gets a part of the time that a request may take.
+std::size_t request_messages::encode_question(const page_reduction& asked, std::span<const wire::range> ranges,
+                                              std::span<std::byte> to) const {
+  if (is_built_in(asked.how)) return wire::encode_reduction(asked, ranges, to);
+  const std::uint64_t deadline_ms = std::clamp<std::uint64_t>(timeout_ns_ / 8'000'000, 1, 1'000);
+  return wire::encode_function(asked, ranges, static_cast<std::uint32_t>(deadline_ms), to);
+}
+
+void request_messages::encode(message& outgoing) const {
   const std::span<std::byte> payload = std::span(outgoing.prefix).subspan(wire::header_bytes);
   const std::span<const wire::range> ranges{outgoing.ranges.data(), outgoing.part_count};
   std::size_t bytes = 0;
   switch (outgoing.op) {
     case wire::opcode::read: bytes = wire::encode_read(ranges, payload); break;
     case wire::opcode::write: bytes = wire::encode_write_prefix(ranges, payload); break;
-    case wire::opcode::call:
-      bytes = wire::encode_reduction(*outgoing.parts[0].owner->io.reduce, ranges, payload);
-      break;
+    case wire::opcode::call: bytes = encode_question(*outgoing.parts[0].owner->io.reduce, ranges, payload); break;
     case wire::opcode::allocate:
     case wire::opcode::free:
       wire::encode(outgoing.blocks,

@@ -1,0 +1,112 @@
+#include "server/devices/function_calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "base/page_hash.h"
+#include "far/plugin.h"
+#include "server/devices/shelf.h"
+#include "wire/bytes.h"
+#include "wire/function.h"
+
+namespace far::server {
+namespace {
+
+// What comes behind it on the connection waits.
+constexpr std::uint64_t longest_call_ns = 1'000'000'000;
+
+std::size_t padded(std::size_t bytes, std::size_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+struct layout {
+  std::size_t sizes = 0;  // of the parts: where they are
+  std::size_t parts = 0;
+  std::size_t end = 0;
+};
+
+layout layout_of(const wire::function_request& asked) {
+  layout of;
+  of.sizes = FAR_FUNCTION_HEAD + padded(asked.arguments.size(), 8);
+  of.parts = padded(of.sizes + asked.ranges.count * sizeof(std::uint32_t), FAR_FUNCTION_ALIGNMENT);
+  of.end = of.parts;
+  for (const wire::range& one : asked.ranges.all()) of.end += padded(one.length_bytes, FAR_FUNCTION_ALIGNMENT);
+  return of;
+}
+
+}  // namespace
+
+std::size_t gathered_bytes(const wire::function_request& asked) {
+  return layout_of(asked).end;
+}
+
+bool gather(const session& data, const wire::function_request& asked, std::vector<std::uint64_t>& checks,
+            std::span<std::byte> into) {
+  const layout of = layout_of(asked);
+  const std::span<const wire::range> ranges = asked.ranges.all();
+  std::byte* const to = into.data();
+  // What lies between the parts is not looked at.
+  std::memset(to, 0, of.parts);
+  wire::store(std::uint64_t{FAR_FUNCTION_MARK}, to);
+  wire::store(asked.element_bytes, to + 8);
+  wire::store(asked.result_bytes, to + 12);
+  wire::store(static_cast<std::uint32_t>(asked.arguments.size()), to + 16);
+  wire::store(static_cast<std::uint32_t>(ranges.size()), to + 20);
+  std::ranges::copy(asked.arguments, to + FAR_FUNCTION_HEAD);
+  std::size_t at = of.parts;
+  checks.clear();
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    const wire::range& one = ranges[i];
+    const std::byte* const slot = data.address_of(one.slot);
+    if (slot == nullptr) return false;
+    wire::store(one.length_bytes, to + of.sizes + i * sizeof one.length_bytes);
+    std::memcpy(to + at, slot + one.offset_bytes, one.length_bytes);
+    checks.push_back(hash_of_pieces(asked.hash, slot));
+    at += padded(one.length_bytes, FAR_FUNCTION_ALIGNMENT);
+  }
+  return true;
+}
+
+function_calls::progress function_calls::go_on(session& caller, std::span<const std::byte> arguments,
+                                               std::uint64_t now_ns, std::span<std::byte> into) {
+  const std::optional<wire::function_request> asked = wire::decode_function(arguments);
+  if (!asked) return {.result = wire::status::call_failed};
+  const loaded_plugin* const plugin = host_->find(asked->plugin);
+  if (plugin == nullptr || plugin->version != asked->version) return {.result = wire::status::unknown_call};
+  const std::shared_ptr<device_shelf> shelf = device_shelf::of(caller, host_);
+  if (!shelf) return {.result = wire::status::call_failed};
+  if (!asked_) {
+    std::uint64_t longest_ns = std::min(plugin->chosen.deadline_ns, longest_call_ns);
+    if (asked->deadline_ms > 0) longest_ns = std::min(longest_ns, std::uint64_t{asked->deadline_ms} * 1'000'000);
+    asked_ = std::make_shared<function_processes::call>();
+    asked_->number = asked->number;
+    asked_->until_ns = now_ns + longest_ns;
+    since_ns_ = now_ns;
+    is_allocated_ = true;
+  }
+  asked_->argument_bytes = gathered_bytes(*asked);
+  asked_->fill = [&](std::span<std::byte> to) { return is_allocated_ = gather(caller, *asked, checks_, to); };
+  const function_processes::step reached = shelf->functions().go_on(caller, *plugin, asked_, now_ns, reply_);
+  if (reached == function_processes::step::wait) {
+    asked_->fill = {};
+    return {.retry_at_ns = now_ns + pause_ns(now_ns - since_ns_)};
+  }
+  asked_.reset();
+  if (!is_allocated_) return {.result = wire::status::not_allocated};
+  const std::size_t count = asked->ranges.count;
+  const std::size_t bytes = asked->result_bytes;
+  const bool is_whole = reached == function_processes::step::done &&
+                        reply_.size() == sizeof(std::uint64_t) + count * bytes &&
+                        wire::load<std::uint64_t>(reply_.data()) == FAR_FUNCTION_MARK;
+  if (!is_whole) return {.result = wire::status::call_failed};
+  std::byte* to = into.data();
+  for (std::size_t i = 0; i < count; ++i, to += bytes + sizeof checks_[i]) {
+    std::memcpy(to, reply_.data() + sizeof(std::uint64_t) + i * bytes, bytes);
+    wire::store(checks_[i], to + bytes);
+  }
+  // A page is hashed as a whole.
+  return {.reply_bytes = static_cast<std::size_t>(to - into.data()), .touched_bytes = count * page_bytes};
+}
+
+}  // namespace far::server

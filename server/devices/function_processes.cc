@@ -1,0 +1,205 @@
+#include "server/devices/function_processes.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "server/devices/shelf.h"
+#include "server/event_log.h"
+#include "wire/device.h"
+
+namespace far::server {
+namespace {
+
+using wire::device_op;
+using wire::device_outcome;
+
+// What a process may take beside its program. It gets some hundred pages at a time, and keeps nothing.
+constexpr std::uint64_t most_room_bytes = 16 * mib;
+// The pages of a call, which the process reads where the server has put them.
+constexpr std::size_t window_bytes = wire::maximum_batch * page_bytes + 64 * kib;
+// After a failure: a plugin that always fails costs a process a second.
+constexpr std::uint64_t rest_ns = 1'000'000'000;
+constexpr std::uint64_t longest_idle_ns = 60'000'000'000;
+constexpr std::uint64_t start_patience_ns = 10'000'000'000;
+
+std::vector<std::byte> encoded(const wire::device_request& asked) {
+  std::vector<std::byte> bytes(wire::device_request_bytes);
+  wire::encode(asked, std::span(bytes).first<wire::device_request_bytes>());
+  bytes.insert(bytes.end(), asked.bytes.begin(), asked.bytes.end());
+  return bytes;
+}
+
+}  // namespace
+
+void function_processes::end() noexcept {
+  const lock_guard guard(lock_);
+  ended_ = true;
+  for (auto& [plugin, one] : all_) {
+    if (one.body) lose(one);
+  }
+  all_.clear();
+}
+
+// The room counts from then on; the session takes it back when it ends.
+void function_processes::lose(runner& one) noexcept {
+  one.body.reset();
+  one.is_busy = false;
+  one.is_constructed = false;
+  one.counters->devices.fetch_sub(1);
+  host_->dismiss();
+  owed_blocks_ += std::exchange(one.room_blocks, 0);
+  ++owed_processes_;
+}
+
+void function_processes::settle() {
+  std::uint64_t blocks = 0;
+  std::size_t processes = 0;
+  {
+    const lock_guard guard(lock_);
+    blocks = std::exchange(owed_blocks_, 0);
+    processes = std::exchange(owed_processes_, 0);
+  }
+  if (processes == 0) return;
+  if (const std::shared_ptr<session> owner = owner_.lock()) owner->give_back_room(blocks, processes);
+}
+
+// Or has had one a moment ago, so that none is begun now.
+bool function_processes::has(const std::string& plugin, std::uint64_t now_ns) {
+  const lock_guard guard(lock_);
+  const auto found = all_.find(plugin);
+  return ended_ || (found != all_.end() && (found->second.body || now_ns < found->second.rests_until_ns));
+}
+
+bool function_processes::add(const loaded_plugin& plugin, std::uint64_t room_bytes, std::uint64_t room_blocks,
+                             std::uint64_t now_ns) {
+  const lock_guard guard(lock_);
+  runner& one = all_[plugin.name];
+  if (ended_ || one.body || !host_->admit()) return false;
+  result<std::unique_ptr<device_body>> body = host_->start_device(plugin, room_bytes, window_bytes);
+  if (!body) {
+    host_->dismiss();
+    one.rests_until_ns = now_ns + rest_ns;
+    log_limited(body.error().message, now_ns);
+    return false;
+  }
+  one = {.body = std::move(body).value(), .counters = plugin.counters, .room_blocks = room_blocks, .asked_by = {}};
+  plugin.counters->devices.fetch_add(1);
+  std::vector<std::byte> construction(1 + plugin.name.size());
+  construction[0] = static_cast<std::byte>(plugin.name.size());
+  std::memcpy(construction.data() + 1, plugin.name.data(), plugin.name.size());
+  one.is_busy = true;
+  one.began_ns = one.used_ns = now_ns;
+  one.until_ns = now_ns + start_patience_ns;
+  one.body->begin(encoded({.op = device_op::construct, .call = ++one.calls, .bytes = construction}), now_ns,
+                  one.until_ns);
+  return true;
+}
+
+bool function_processes::begin(runner& one, const std::shared_ptr<call>& asked, std::uint64_t now_ns) {
+  wire::device_request request{.op = device_op::ask, .code = asked->number, .call = one.calls + 1};
+  const std::span<std::byte> window = one.body->window();
+  const bool is_shared = window.size() >= asked->argument_bytes;
+  std::vector<std::byte> sent(is_shared ? 0 : asked->argument_bytes);
+  if (!asked->fill(is_shared ? window.first(asked->argument_bytes) : std::span(sent))) return false;
+  ++one.calls;
+  one.is_busy = true;
+  one.asked_by = asked;
+  one.began_ns = one.used_ns = now_ns;
+  one.until_ns = asked->until_ns;
+  if (is_shared) {
+    one.body->begin_in_window(encoded(request), asked->argument_bytes, now_ns, one.until_ns);
+  } else {
+    request.bytes = sent;
+    one.body->begin(encoded(request), now_ns, one.until_ns);
+  }
+  return true;
+}
+
+function_processes::ending function_processes::take(const std::string& plugin, runner& one, const call* ours,
+                                                    std::uint64_t now_ns, std::vector<std::byte>& reply) {
+  if (!one.is_busy) return ending::idle;
+  device_body::state reached = one.body->advance(now_ns);
+  if (reached == device_body::state::waiting) return ending::under_way;
+  const std::shared_ptr<call> asked_by = one.asked_by.lock();
+  const bool is_ours = ours != nullptr && asked_by.get() == ours;
+  std::optional<wire::device_reply> said;
+  if (reached == device_body::state::replied) {
+    if (asked_by && !is_ours) return ending::under_way;
+    said = wire::decode_device_reply(one.body->reply());
+    if (!said) reached = device_body::state::crashed;
+  }
+  const device_outcome outcome = said                                       ? said->outcome
+                                 : reached == device_body::state::timed_out ? device_outcome::timed_out
+                                                                            : device_outcome::crashed;
+  if (one.is_constructed) {
+    one.counters->calls[static_cast<std::size_t>(outcome)].fetch_add(1);
+    one.counters->call_ns.fetch_add(now_ns - one.began_ns);
+  }
+  const bool is_lost = !said || (!one.is_constructed && outcome != device_outcome::ok);
+  if (is_lost) {
+    log_limited("the process for the functions of plugin '" + plugin + "' " +
+                    (outcome == device_outcome::timed_out ? "took too long, and is ended" : "has failed"),
+                now_ns);
+    one.rests_until_ns = now_ns + rest_ns;
+    lose(one);
+    return ending::failed;
+  }
+  one.is_busy = false;
+  one.is_constructed = true;
+  one.asked_by.reset();
+  if (!is_ours) return ending::idle;
+  if (outcome != device_outcome::ok) return ending::failed;
+  reply.assign(said->bytes.begin(), said->bytes.end());
+  return ending::ours;
+}
+
+function_processes::step function_processes::go_on(session& caller, const loaded_plugin& plugin,
+                                                   const std::shared_ptr<call>& asked, std::uint64_t now_ns,
+                                                   std::vector<std::byte>& reply) {
+  // The quota is charged before there is a process, without our lock.
+  if (!has(plugin.name, now_ns)) {
+    const std::uint64_t room_bytes = std::min(plugin.chosen.room_bytes, most_room_bytes);
+    const std::uint64_t blocks = (room_bytes + block_bytes - 1) / block_bytes + blocks_of_device;
+    const session::room got = caller.take_room(blocks);
+    if (got == session::room::wait) return now_ns < asked->until_ns ? step::wait : step::refused;
+    if (got != session::room::granted) return step::refused;
+    if (!add(plugin, room_bytes, blocks, now_ns)) caller.give_back_room(blocks, 1);
+  }
+  const step reached = [&] {
+    const lock_guard guard(lock_);
+    const auto found = all_.find(plugin.name);
+    if (found == all_.end() || !found->second.body) return step::refused;
+    runner& one = found->second;
+    switch (take(plugin.name, one, asked.get(), now_ns, reply)) {
+      case ending::ours: return step::done;
+      case ending::failed: return step::refused;
+      case ending::under_way: return now_ns < asked->until_ns ? step::wait : step::refused;
+      case ending::idle: break;
+    }
+    if (now_ns >= asked->until_ns) return step::refused;
+    return begin(one, asked, now_ns) ? step::wait : step::refused;
+  }();
+  settle();
+  return reached;
+}
+
+void function_processes::look_after(std::uint64_t now_ns) {
+  {
+    const lock_guard guard(lock_);
+    for (auto& [plugin, one] : all_) {
+      if (!one.body) continue;
+      std::vector<std::byte> nobodys;
+      if (one.is_busy && (one.asked_by.expired() || now_ns >= one.until_ns)) {
+        static_cast<void>(take(plugin, one, nullptr, now_ns, nobodys));
+      }
+      if (!one.body || one.is_busy) continue;
+      if (now_ns - std::min(now_ns, one.used_ns) >= longest_idle_ns || one.body->has_ended()) lose(one);
+    }
+  }
+  settle();
+}
+
+}  // namespace far::server

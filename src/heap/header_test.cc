@@ -1,0 +1,56 @@
+#include "heap/header.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+
+namespace far::heap {
+namespace {
+
+class header_test : public testing::Test {
+ protected:
+  [[nodiscard]] std::uintptr_t object() const { return reinterpret_cast<std::uintptr_t>(&room_[1]); }
+  [[nodiscard]] header of_object() const { return header::at(object()); }
+  [[nodiscard]] static std::uint64_t owned_by(const owner_word& owner) { return header::make(owner, 48, false, 16); }
+
+  owner_word first_{0};
+  owner_word second_{0};
+
+ private:
+  alignas(16) std::array<std::uint64_t, 8> room_{};
+};
+
+TEST_F(header_test, knows_owner_size_and_alignment) {
+  for (const std::size_t alignment : {16u, 64u, 2048u}) {
+    const std::uint64_t value = header::make(first_, largest_small_bytes, true, alignment);
+    EXPECT_EQ(header::owner(value), &first_);
+    EXPECT_EQ(header::bytes(value), largest_small_bytes);
+    EXPECT_EQ(header::alignment(value), alignment);
+    EXPECT_NE(value & header::has_pointers, 0u);
+  }
+}
+
+TEST_F(header_test, a_lock_keeps_its_value) {
+  of_object().store(owned_by(first_));
+  const std::uint64_t locked = of_object().lock();
+  EXPECT_EQ(locked, owned_by(first_));
+  EXPECT_NE(of_object().load() & header::locked, 0u);
+  of_object().unlock(owned_by(second_));
+  EXPECT_EQ(of_object().load(), owned_by(second_));
+}
+
+// A thread locks the header of an object that dies and leaves its place to another before it unlocks.
+TEST_F(header_test, the_lock_of_an_object_that_is_gone_leaves_the_next_ones_header_alone) {
+  of_object().store(owned_by(first_));
+  const std::uint64_t locked = of_object().lock();
+  of_object().store(owned_by(second_));
+  of_object().unlock_unless_new(locked);
+  EXPECT_EQ(of_object().load(), owned_by(second_));
+  const std::uint64_t locked_again = of_object().lock();
+  of_object().unlock_unless_new(locked_again);
+  EXPECT_EQ(of_object().load(), owned_by(second_)) << "and unlocks what is still there";
+}
+
+}  // namespace
+}  // namespace far::heap
