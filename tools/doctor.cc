@@ -13,11 +13,13 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/file/store_file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
 #include "platform/kernel_features.h"
 #include "platform/system_memory.h"
+#include "preload/budget.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/settings.h"
 #include "program.h"
@@ -107,18 +109,17 @@ void examine_features(findings& found) {
   }
 }
 
-// The directory of a plain `file:`, as the backend chooses it.
-std::string default_directory() {
-  for (const char* const name : {"FARHEAP_DIR", "TMPDIR"}) {
-    const char* const value = std::getenv(name);
-    if (value != nullptr && *value != 0) return value;
-  }
-  return "/var/tmp";
+void note_default_tier(findings& found) {
+  const result<platform::system_memory> memory = platform::read_system_memory();
+  const result<std::string> uri =
+      memory ? default_far_uri(preload::default_budget_bytes(memory.value())) : result<std::string>(memory.error());
+  found.push_back({"far tier", "without --far and --local", status::note, uri ? uri.value() : uri.error().message, ""});
 }
 
-// Opens the default far tier for real, as a program would: a directory that looks writable may still refuse.
+// Opens a file for real, as a program would: a directory that looks writable may still refuse.
 void examine_far_tier(findings& found) {
-  const std::string directory = default_directory();
+  note_default_tier(found);
+  const std::string directory = backend::default_place_of_files().directory;
   set_log_level(log_level::error);  // its warnings are findings here
   const result<std::unique_ptr<backend::backend>> opened = backend::open(preload::default_far_uri);
   set_log_level(log_level::info);

@@ -183,12 +183,18 @@ class environment_test(command_test):
 
     def test_defaults(self):
         environment, said = self.run_and_show("--local", "5%", env={"FARHEAP_STATS_JSON": "/of/an/outer/run"})
-        self.assertEqual(environment["FARHEAP_FAR"], "file:")
+        self.assertRegex(environment["FARHEAP_FAR"], r"^(zmem:\d+M\?leave=\d+M,)?file:$")
         self.assertEqual(environment["FARHEAP_FAULT_MODE"], "auto")
         self.assertEqual(environment["FARHEAP_POLICY"], "2q")
         self.assertNotIn("FARHEAP_STATS_JSON", environment)
         self.assertEqual(environment["FARHEAP_VERBOSE"], "0")
         self.assertEqual(said, "")
+
+    def test_the_default_tier_without_a_disk(self):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as ram:
+            environment, said = self.run_and_show("--local", "64M", env={"FARHEAP_DIR": ram})
+            self.assertEqual(environment["FARHEAP_FAR"], "zmem:")
+            self.assertEqual(said, "")
 
     def test_a_device_is_not_followed(self):
         environment, _ = self.run_and_show("--stats-json", "/dev/stderr")

@@ -67,7 +67,7 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
       .add_option("--far", chosen.far_uri,
                   "far tier: file:, file:PATH, tcp://HOST:PORT,..., shm:NAME, redis://HOST:PORT,..., "
                   "redis+cluster://HOST:PORT,..., zmem:SIZE, "
-                  "zmem:SIZE,file: or memory:; default: file:")
+                  "zmem:SIZE,file: or memory:; default: zmem: over file:, as large as the machine can spare")
       ->type_name("URI");
   parser
       .add_option(

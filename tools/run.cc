@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "backend/file/store_file.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "engine/policy.h"
@@ -20,6 +21,7 @@
 #include "platform/kernel_features.h"
 #include "platform/system_memory.h"
 #include "preload/budget.h"
+#include "preload/default_tier.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/job_region.h"
 #include "preload/settings.h"
@@ -36,7 +38,7 @@ struct plan {
   std::string library;
   std::uint64_t budget_bytes = 0;
   bool local_auto = false;  // it changes from then on
-  std::string far_uri = preload::default_far_uri;
+  std::string far_uri;
   std::string far_description;
   std::string fault_mode;
   std::string remark;      // not empty: why the fault mode is not the usual one
@@ -130,7 +132,12 @@ bool limits_leave_room(plan& launch) {
 
 // The far tier is opened once, as the program will, and given back.
 result<void> check_far(const run_options& chosen, plan& launch) {
-  if (!chosen.far_uri.empty()) launch.far_uri = chosen.far_uri;
+  launch.far_uri = chosen.far_uri;
+  if (launch.far_uri.empty()) {
+    const result<std::string> suitable = default_far_uri(launch.budget_bytes);
+    if (!suitable) return with_exit_code(suitable.error(), exit_failure);
+    launch.far_uri = suitable.value();
+  }
   set_log_level(log_level::error);  // the program will give the warnings, once
   const result<std::unique_ptr<backend::backend>> opened = backend::open(launch.far_uri);
   set_log_level(log_level::info);
@@ -251,6 +258,13 @@ void set_environment(const plan& launch, const run_options& chosen) {
 }
 
 }  // namespace
+
+result<std::string> default_far_uri(std::uint64_t budget_bytes) {
+  const result<platform::system_memory> memory = platform::read_system_memory();
+  if (!memory) return memory.error();
+  const bool in_ram = backend::lies_in_ram(backend::default_place_of_files().directory);
+  return preload::default_far_uri_for({.memory = memory.value(), .budget_bytes = budget_bytes, .files_in_ram = in_ram});
+}
 
 result<std::string> find_preload_library() {
   std::error_code failure;

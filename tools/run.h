@@ -1,6 +1,7 @@
 // `farheap run`: checks everything that can be checked beforehand, then becomes the program.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct run_options {
 // mode at all and none was asked for. Returns only when it cannot: the exit code, after one line on standard error. 2:
 // wrong usage, 127: no such program, 126: not executable, 1: anything else.
 [[nodiscard]] int run(const run_options& chosen);
+
+// The far tier of a run without --far, with such a budget. Fails where the machine's memory cannot be read.
+[[nodiscard]] result<std::string> default_far_uri(std::uint64_t budget_bytes);
 
 // The library that `farheap run` preloads: ../lib/farheap/libfarheap-preload.so, seen from this executable, or
 // ../lib/libfarheap-preload.so in a build folder.

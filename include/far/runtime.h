@@ -147,7 +147,8 @@ class FAR_API runtime {
   // Evacuates every segment that has at least this share of garbage, now, on the calling fiber or thread. Returns how
   // many segments became free. Others may use the objects meanwhile.
   std::size_t evacuate(double garbage_share = 0);
-  // Evicts everything that no scope holds, regardless of the budget.
+  // Evicts everything that no scope holds, regardless of the budget. Waits for up to a second until scopes that are
+  // open have ended; while one stays open, pages that may be in its reach stay. The same for a server's slots.
   void evict_all();
 
   void set_page_path_share(double share);

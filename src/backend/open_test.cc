@@ -16,6 +16,7 @@ TEST(open, every_far_tier_opens) {
   EXPECT_EQ(message_of("zmem:"), "opened");
   EXPECT_EQ(message_of("zmem:512M"), "opened");
   EXPECT_EQ(message_of("zmem:512M,file:/var/tmp"), "opened");
+  EXPECT_EQ(message_of("zmem:512M?leave=1G,file:/var/tmp"), "opened");
   EXPECT_EQ(message_of("memory:?capacity=1M,zmem:512M,file:/var/tmp"), "opened");
   EXPECT_EQ(message_of("zmem:?capacity=512M&codec=zstd&level=3"), "opened");
   EXPECT_EQ(message_of("file:/var/tmp"), "opened");
@@ -59,6 +60,7 @@ TEST(open, values_without_sense_are_refused) {
                           "zmem:1K",
                           "zmem:9000T",
                           "zmem:1G?capacity=1G",
+                          "zmem:?leave=some",
                           "zmem:?codec=gzip",
                           "zmem:?level=3",
                           "zmem:?codec=zstd&level=20"}) {

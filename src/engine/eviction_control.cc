@@ -1,7 +1,10 @@
 #include "engine/eviction_control.h"
 
+#include <algorithm>
 #include <array>
+#include <span>
 
+#include "base/backoff.h"
 #include "base/check.h"
 #include "base/lock_guard.h"
 #include "engine/block_guards.h"
@@ -11,6 +14,8 @@ namespace far::engine {
 namespace {
 
 constexpr std::uint64_t longest_wait_under_lock_ns = 1'000'000;
+// How long a call waits for slots that a server is to lend.
+constexpr std::uint64_t slots_patience_ns = 1'000'000'000;
 
 }  // namespace
 
@@ -66,14 +71,11 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
   });
   std::array<page_id, batch_pages> victims;
   std::size_t count = 0;
+  bool waits_for_slots = true;
   for (page_id page = range.first; page < range.end(); ++page) {
     if (shared_.pages.load(page).where() == state::resident) victims[count++] = page;
     if (count < pages_a_batch && (count == 0 || page + 1 < range.end())) continue;
-    // This thread submits them even if it is one of the program's, because it waits for them below.
-    step_until(around, [&](evictor& evictor) {
-      evictor.lock.assert_held();
-      return evictor.evict({victims.data(), count}, caller::of_runtime);
-    });
+    waits_for_slots &= evict_batch({victims.data(), count}, around, waits_for_slots);
     count = 0;
   }
   for (page_id page = range.first; page < range.end(); ++page) {
@@ -83,6 +85,28 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
       constexpr std::uint64_t first_of_last = (transfer_queues::evictor_count - 1) * evictor::staging_pages;
       return word.where() != state::evicting || !word.lifted() || word.place() < first_of_last;
     });
+  }
+}
+
+// False: pages have stayed that a server has not lent slots for in time. A thread of the runtime asks it.
+bool eviction_control::evict_batch(std::span<page_id> victims, host* around, bool waits_for_slots) {
+  const std::uint64_t until_ns = shared_.time.now_ns() + slots_patience_ns;
+  for (backoff turn;; turn.pause()) {
+    bool awaits_slots = false;
+    // This thread submits them even if it is one of the program's, because it waits for them afterwards.
+    step_until(around, [&](evictor& evictor) {
+      evictor.lock.assert_held();
+      if (!evictor.evict(victims, caller::of_runtime)) return false;
+      awaits_slots = evictor.awaits_slots();
+      return true;
+    });
+    if (!awaits_slots) return true;
+    if (!waits_for_slots || shared_.time.now_ns() >= until_ns) return false;
+    const auto is_gone = [this](page_id page) { return shared_.pages.load(page).where() != state::resident; };
+    victims = victims.first(
+        static_cast<std::size_t>(std::remove_if(victims.begin(), victims.end(), is_gone) - victims.begin()));
+    if (victims.empty()) return true;
+    if (around != nullptr) around->wake_background();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "engine/core.h"
 #include "engine/eviction_place.h"
@@ -42,7 +43,8 @@ class eviction_control {
            shared_.far.wants_tending();
   }
 
-  // Evicts the pages of a range that can leave, regardless of the budget, in batches of this size. Requires: 0 <
+  // Evicts the pages of a range that can leave, regardless of the budget, in batches of this size. Waits for slots that
+  // the far tier is to have soon, for up to a second. Requires: 0 <
   // pages_a_batch <= batch_pages. `around`: the host whose background is woken for writes left to it; null: it polls.
   void evict(page_range range, std::size_t pages_a_batch = batch_pages, host* around = nullptr);
 
@@ -56,6 +58,7 @@ class eviction_control {
  private:
   [[nodiscard]] bool wants_reclaim() const { return shared_.local.below_low(); }
   bool reclaim_if(bool wanted, eviction_place place, caller who);
+  [[nodiscard]] bool evict_batch(std::span<page_id> victims, host* around, bool waits_for_slots);
   template <typename Done>
   void step_until(host* around, Done done);
 

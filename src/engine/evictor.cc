@@ -60,7 +60,6 @@ bool evictor::step(bool start_more, caller who) {
   if (!start_more || free_batch() == nullptr) return progress;
   std::array<page_id, batch_pages> victims;
   const std::size_t count = choose_victims(std::span(victims).first(shared_.pages_a_batch));
-  awaits_slots_ = false;
   static_cast<void>(evict({victims.data(), count}, who, hard_pressed_));
   const bool moved = count > kept_;
   if (moved) shared_.note_evictable();
@@ -153,6 +152,7 @@ bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   if (into == nullptr) return false;
   kept_ = 0;
   forced_ = 0;
+  awaits_slots_ = false;
   std::array<leaving_page, batch_pages> claimed;
   std::size_t claimed_count = 0;
   for (const page_id page : victims) {
@@ -308,12 +308,12 @@ std::size_t evictor::allocate_slots(std::size_t count, batch& into) {
   std::size_t done = 0;
   std::size_t run = count;
   bool no_tier = false;
-  awaits_slots_ = false;
+  bool will_be_more = false;
   while (done < count && run > 0) {
     run = std::min(run, count - done);
     const result<backend::slot_id> first = shared_.far.allocate(run);
     if (!first) {
-      awaits_slots_ = first.error().code == EAGAIN;
+      will_be_more = first.error().code == EAGAIN;
       no_tier = first.error().code == ENODEV;
       run /= 2;
       continue;
@@ -321,6 +321,7 @@ std::size_t evictor::allocate_slots(std::size_t count, batch& into) {
     for (std::size_t i = 0; i < run; ++i) into.entries[done + i].slot = first.value() + i;
     done += run;
   }
+  awaits_slots_ = done < count && will_be_more;
   if (done < count && !awaits_slots_) shared_.stall(no_tier ? stall_reason::no_tier : stall_reason::no_space);
   if (done > 0) shared_.note_far_peak();
   return done;

@@ -45,6 +45,9 @@ class evictor {
 
   // How many pages the last step() began to evict. Requires: `lock` held.
   [[nodiscard]] std::size_t started_pages() const FAR_REQUIRES(lock) { return started_pages_; }
+  // Whether pages of the last batch have stayed because the far tier will have slots for them soon. Requires: `lock`
+  // held.
+  [[nodiscard]] bool awaits_slots() const FAR_REQUIRES(lock) { return awaits_slots_; }
   [[nodiscard]] bool idle() const { return batches_in_use_.load(std::memory_order_relaxed) == 0; }
   // Whether writes wait for a step of a thread of the runtime's.
   [[nodiscard]] bool has_left_writes() const {

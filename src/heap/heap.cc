@@ -37,11 +37,8 @@ constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page
 
 constexpr std::size_t pages_condemned_at_once = 256;
 
-// The longest wait for scopes to end, when pages are evicted on request.
-constexpr std::chrono::milliseconds longest_wait{10};
-
-// The same, when a tag gets the number of one that was given back. Long enough for a thread that is preempted in its
-// scope on a loaded machine.
+// The longest wait for scopes to end, when a tag gets the number of one that was given back. Long enough for a thread
+// that is preempted in its scope on a loaded machine.
 constexpr std::chrono::seconds longest_wait_for_tag{10};
 
 constexpr std::uint64_t busy_flags = word::moving | word::fetching;
@@ -385,7 +382,7 @@ std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment,
   }
 }
 
-void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
+void object_heap::evict(std::uintptr_t address, std::size_t bytes, std::chrono::milliseconds patience) {
   const std::size_t end = pages.page_of(address + bytes + page_bytes - 1);
   heap::grace_number number = 0;
   // In short pieces, because evictors and evacuators of all runtimes wait for the lock of the numbers.
@@ -404,7 +401,7 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes) {
     for (std::size_t page = first; page < end_of_piece; ++page) pages.cool(page);
   }
   // If it is not over by then, pages in reach stay.
-  if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, longest_wait));
+  if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, patience));
   memory.evict(address, bytes);
 }
 

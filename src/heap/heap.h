@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,8 +47,10 @@ class object_heap {
   object_heap(const object_heap&) = delete;
   object_heap& operator=(const object_heap&) = delete;
 
-  // Evicts pages that nobody can have a pointer into; no pages of small objects while a scope stays open.
-  void evict(std::uintptr_t address, std::size_t bytes);
+  // Evicts pages that nobody can have a pointer into. `patience`: how long it waits for the end of scopes that are
+  // open; after that, pages that may be in reach stay.
+  void evict(std::uintptr_t address, std::size_t bytes,
+             std::chrono::milliseconds patience = std::chrono::milliseconds(10));
   // Evicts a page now, even if somebody has a pointer into it: it comes back whole. Pages of tags with a handler stay:
   // their objects do not leave without a call, which needs a grace period.
   void force_out(std::uintptr_t address);

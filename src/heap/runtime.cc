@@ -263,7 +263,9 @@ std::size_t runtime::evacuate(double garbage_share) {
 
 void runtime::evict_all() {
   detail::object_heap& objects = *parts_->objects;
-  objects.evict(objects.memory.base(), objects.memory.end_of_mapped() - objects.memory.base());
+  // Scopes that others have open end soon, unless their threads are kept from running for long.
+  constexpr std::chrono::seconds patience{1};
+  objects.evict(objects.memory.base(), objects.memory.end_of_mapped() - objects.memory.base(), patience);
 }
 
 void runtime::set_page_path_share(double share) {

@@ -1,6 +1,7 @@
 // Containers of which a part is lost: they throw, stay valid, and can be destroyed. Needs permission for userfaultfd.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -294,6 +295,25 @@ TEST_F(lost_containers, entries_of_a_cache) {
   for (std::uint64_t i = 0; i < count; ++i) EXPECT_NO_THROW(static_cast<void>(all.contains(key_of(i)))) << i;
   all.clear();
   EXPECT_EQ(all.entry_bytes(), 0u);
+}
+
+// As when a server lends its memory block by block, and each has to be asked for.
+TEST_F(lost_containers, wait_for_slots_when_they_are_to_leave) {
+  vector<std::uint64_t> all(farheap());
+  for (std::uint64_t i = 0; i < 1'000'000; ++i) all.push_back(i);
+  heap::failing_tier().lend_later(500);
+  farheap().evict_all();
+  EXPECT_LT(farheap().statistics().local_bytes, std::uint64_t{1} << 20);
+  heap::failing_tier().lend_later(1'000'000'000);
+  const std::uint64_t changed = 77;
+  for (std::size_t i = 0; i < all.size(); i += 512) all.write(i, changed);
+  const auto began = std::chrono::steady_clock::now();
+  farheap().evict_all();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(30)) << "not for ever";
+  heap::failing_tier().lend_later(0);
+  EXPECT_EQ(all.read(512), changed);
+  EXPECT_EQ(all.read(513), 513u);
+  farheap().validate();
 }
 
 }  // namespace

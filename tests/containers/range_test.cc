@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/units.h"
@@ -211,6 +213,24 @@ TEST_F(ranges, change_beside_others_that_write) {
   ends.store(true);
   for (task<void>& writer : writers) writer.join();
   for (std::size_t i = 0; i < 700; ++i) ASSERT_TRUE(all.read(half + i) == i || all.read(half + i) == 1) << i;
+  home.validate();
+}
+
+TEST_F(ranges, that_are_evicted_wait_for_scopes_that_are_about_to_end) {
+  runtime& home = farheap("memory:", 32 * mib);
+  const vector<std::uint64_t> all(home, some<std::uint64_t>(8 * mib / 8));
+  std::atomic<bool> is_open{false};
+  std::thread other([&] {
+    const scope here(home);
+    const std::uint64_t& held = all.deref(here, 100'000);
+    is_open = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(held, all.deref(here, 100'000));
+  });
+  while (!is_open.load()) std::this_thread::yield();
+  home.evict_all();
+  EXPECT_LT(home.statistics().local_bytes, mib);
+  other.join();
   home.validate();
 }
 

@@ -1,4 +1,4 @@
-#include "unruly.h"
+#include "tests/support/unruly.h"
 
 #include <far/plugin.h>
 #include <unistd.h>

@@ -32,7 +32,7 @@ class Start(unittest.TestCase):
             shutil.copy(support.BUILD / name, target)
 
     def farheap(self, *program, far="memory:", mode=None):
-        command = [self.place / "bin/farheap", "run", "--local", str(BUDGET), "--far", far]
+        command = [self.place / "bin/farheap", "run", "--local", str(BUDGET), *(["--far", far] if far else [])]
         return [*command, *(["--fault-mode", mode] if mode else []), "--", *program]
 
     def verifier(self):
@@ -112,6 +112,19 @@ class Start(unittest.TestCase):
                 self.assertEqual((outcome.code, outcome.out), (expected.code, expected.out), outcome)
                 self.assertEqual(outcome.code, 0, outcome)
                 self.check_said_once(outcome, "ulimit -d", NATIVELY)
+
+    def test_the_default_tier(self):
+        outcome = support.run(self.farheap(*self.verifier(), far=None))
+        self.check_same(outcome, far=True)
+        self.assertNotIn("warning", outcome.err)
+
+    def test_stacked_tiers_under_a_limit_on_data(self):
+        for far in (None, "zmem:16M,file:"):
+            with self.subTest(far=far):
+                limited = ["bash", "-c", 'ulimit -d 8000000 && exec "$@"', "bash"]
+                outcome = support.run([*limited, *self.farheap(*self.verifier(), far=far)])
+                self.check_same(outcome, far=True)
+                self.assertNotIn("warning", outcome.err)
 
     def test_a_program_that_limits_its_data_below_what_it_has(self):
         for mode in ("thread", "inline"):

@@ -188,6 +188,9 @@ faulty_backend::~faulty_backend() = default;
 
 result<slot_id> faulty_backend::allocate(std::size_t count) {
   if (crashed_) return error{"far tier down", error_code()};
+  for (std::uint64_t left = lent_later_; left > 0;) {
+    if (lent_later_.compare_exchange_weak(left, left - 1)) return error{"asked for more", EAGAIN};
+  }
   if (used_slots_.fetch_add(count) + count > slot_limit_) {
     used_slots_ -= count;
     return out_of_slots();

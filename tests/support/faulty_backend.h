@@ -81,6 +81,8 @@ class faulty_backend final : public backend {
   void after_fork_in_child() override;
   void claim_in_child(slot_id slot) override;
   void close_claims_in_child() override { inner_->close_claims_in_child(); }
+  // So many calls of allocate() from now on fail with EAGAIN.
+  void lend_later(std::uint64_t calls) { lent_later_ = calls; }
   void set_read_patience_ns(std::uint64_t patience_ns) { read_patience_ns_ = patience_ns; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return read_patience_ns_; }
   [[nodiscard]] bool reduces() const override { return inner_->reduces(); }
@@ -113,6 +115,7 @@ class faulty_backend final : public backend {
   std::atomic<std::uint64_t> read_patience_ns_{0};
   std::atomic<std::uint64_t> slot_limit_;
   std::atomic<std::uint64_t> used_slots_{0};
+  std::atomic<std::uint64_t> lent_later_{0};
   std::atomic<std::uint64_t> channels_opened_{0};
   std::atomic<bool> crashed_{false};
 };

@@ -74,7 +74,29 @@ bool begins_with_our_mark(int descriptor) {
          std::string_view(start.data(), start.size()) == mark_of_ours;
 }
 
+bool is_ram(const struct statfs& system) {
+  return system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC;
+}
+
 }  // namespace
+
+default_place default_place_of_files() {
+  for (const char* const variable : {"FARHEAP_DIR", "TMPDIR"}) {
+    const char* const directory = std::getenv(variable);
+    if (directory != nullptr && *directory != '\0') return {directory, variable};
+  }
+  return {"/var/tmp"};
+}
+
+bool lies_in_ram(const std::string& directory) {
+  struct statfs system{};
+  return statfs(directory.c_str(), &system) == 0 && is_ram(system);
+}
+
+bool lies_in_ram(int descriptor) {
+  struct statfs system{};
+  return fstatfs(descriptor, &system) == 0 && is_ram(system);
+}
 
 result<std::unique_ptr<store_file>> store_file::open(const file_options& chosen) {
   std::unique_ptr<store_file> file(new store_file);
@@ -102,24 +124,16 @@ store_file::~store_file() {
 }
 
 result<void> store_file::open_default(const file_options& /*chosen*/) {
-  for (const char* const variable : {"FARHEAP_DIR", "TMPDIR"}) {
-    const char* const directory = std::getenv(variable);
-    if (directory == nullptr || *directory == '\0') continue;
-    result<void> opened = open_unlinked(
-        directory, std::string("set ") + variable + " to a writable directory on a disk, or name one: file:PATH");
-    if (opened.ok()) warn_when_ram();
-    return opened;
-  }
+  const default_place where = default_place_of_files();
   result<void> opened =
-      open_unlinked("/var/tmp", "set FARHEAP_DIR to a writable directory on a disk, or name one: file:PATH");
+      open_unlinked(where.directory, std::string("set ") + where.variable +
+                                         " to a writable directory on a disk, or name one: file:PATH");
   if (opened.ok()) warn_when_ram();
   return opened;
 }
 
 void store_file::warn_when_ram() const {
-  struct statfs system{};
-  if (fstatfs(descriptor_, &system) != 0) return;
-  if (system.f_type != TMPFS_MAGIC && system.f_type != RAMFS_MAGIC) return;
+  if (!lies_in_ram(descriptor_)) return;
   log_line(log_level::warning,
            "far tier 'file:' lies in %s, which is RAM: evicting to it saves no memory; set FARHEAP_DIR to a directory "
            "on a disk",

@@ -13,9 +13,20 @@
 
 namespace far::backend {
 
+// Where a plain `file:` lies: in the directory that $FARHEAP_DIR or else $TMPDIR names, or in /var/tmp.
+struct default_place {
+  std::string directory;
+  const char* variable = "FARHEAP_DIR";  // names it, or should
+};
+[[nodiscard]] default_place default_place_of_files();
+
+// Whether the file system of a directory, or of an open file, is RAM: tmpfs or ramfs.
+[[nodiscard]] bool lies_in_ram(const std::string& directory);
+[[nodiscard]] bool lies_in_ram(int descriptor);
+
 struct file_options {
-  // A directory (an unlinked file in it), a regular file, a block device, or empty: an unlinked file in the directory
-  // that $FARHEAP_DIR or else $TMPDIR names, or in /var/tmp.
+  // A directory (an unlinked file in it), a regular file, a block device, or empty: an unlinked file in the default
+  // place.
   std::string path;
   std::uint64_t capacity_bytes = 0;  // 0: that of the device
   std::optional<bool> direct;        // O_DIRECT; nothing: where the file system can

@@ -1,19 +1,44 @@
 #include "backend/stacked/stacked_backend.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "backend/stacked/stacked_channel.h"
 #include "base/check.h"
+#include "base/units.h"
+#include "platform/local_memory.h"
 
 namespace far::backend {
 namespace {
 
 constexpr std::uint64_t growth_slots = 64 * mib / page_bytes;
-// 8 TiB. As many can be used as the members have slots: they may grow, as servers are added, or answer later.
+// 8 TiB. As many can be used as the members have slots: they may grow, as servers are added, or answer later. Under a
+// limit on data, against which the addresses of the table count, fewer: so many parts of the limit are for the program.
 constexpr std::uint64_t most_slots = std::uint64_t{1} << 31;
+constexpr std::uint64_t parts_of_limit = 16;
 constexpr std::uint64_t avoid_full_ns = 1'000'000'000;
+
+std::uint64_t most_slots_here() {
+  rlimit data{};
+  if (getrlimit(RLIMIT_DATA, &data) != 0 || data.rlim_cur == RLIM_INFINITY) return most_slots;
+  return std::clamp<std::uint64_t>(data.rlim_cur / parts_of_limit / sizeof(std::uint64_t), growth_slots, most_slots);
+}
+
+// The table of places, which the constructor maps.
+result<void> check_room_for_table() {
+  const std::uint64_t table_bytes = most_slots_here() * sizeof(std::uint64_t);
+  std::byte* const probe = platform::try_map_local(table_bytes);
+  if (probe == nullptr) {
+    return error{"a stack of far tiers cannot reserve " + format_size(table_bytes) +
+                     " of addresses for its table; name one tier, or raise the limit (ulimit -d, ulimit -v)",
+                 ENOMEM};
+  }
+  platform::unmap_local(probe, table_bytes);
+  return {};
+}
 
 std::uint64_t sum_of(std::uint64_t one, std::uint64_t other) {
   return one > capacity::no_bytes - other ? capacity::no_bytes : one + other;
@@ -25,7 +50,7 @@ stacked_backend::stacked_backend(std::unique_ptr<backend> first, std::unique_ptr
                                  const platform::clock& time)
     : members_{std::move(first), std::move(next)},
       time_(time),
-      slots_(most_slots),
+      slots_(most_slots_here()),
       places_(slots_.capacity()),
       spiller_(*members_[0], *members_[1], slots_, places_, time),
       numbered_(report().total_slots) {}
@@ -140,9 +165,10 @@ void stacked_backend::note_first_is_full() {
 // ---- behind the transfers ----
 
 std::uint64_t stacked_backend::tend() {
-  std::uint64_t until_next_ns = spiller_.step();
+  std::uint64_t until_next_ns = no_tending;
   for (const std::unique_ptr<backend>& member : members_) until_next_ns = std::min(until_next_ns, member->tend());
-  return until_next_ns;
+  spiller_.note_growth();  // the first tier may have become smaller
+  return std::min(until_next_ns, spiller_.step());
 }
 
 bool stacked_backend::wants_tending() const {
@@ -246,6 +272,7 @@ result<std::unique_ptr<backend>> open_stacked(
     const std::function<result<std::unique_ptr<backend>>(const std::string& name)>& open_one) {
   result<std::unique_ptr<backend>> lowest = open_one(names.back());
   for (std::size_t above = names.size() - 1; lowest && above-- > 0;) {
+    if (const result<void> room = check_room_for_table(); !room) return room.error();
     result<std::unique_ptr<backend>> opened = open_one(names[above]);
     if (!opened) return opened;
     lowest = std::unique_ptr<backend>(

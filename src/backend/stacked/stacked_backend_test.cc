@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/lineage/lineage_backend.h"
+#include "backend/zmem/zmem_backend.h"
 #include "tests/support/faulty_backend.h"
 
 namespace far::backend {
@@ -129,6 +130,28 @@ TEST(stacked_backend, the_coldest_move_and_keep_their_numbers) {
 }
 
 // A range that was written as one comes back as one, wherever its parts are now.
+TEST(stacked_backend, compressed_pages_move_on_when_the_machine_is_short_of_memory) {
+  std::atomic<std::uint64_t> available = 2 * gib;
+  stack tested(zmem_backend::create({.capacity_bytes = 64 * mib,
+                                     .leave_bytes = gib,
+                                     .available_bytes = [&available] { return std::optional(available.load()); }})
+                   .value(),
+               memory_of(4096));
+  const slot_id first = tested.whole->allocate(256).value();
+  for (slot_id slot = first; slot < first + 256; ++slot) ASSERT_TRUE(put(*tested.queue, slot, slot));
+  tested.tend();
+  EXPECT_EQ(tested.next->report().used_slots, 0u);
+
+  available = gib - 1;
+  const slot_id more = tested.whole->allocate(1024).value();
+  tested.whole->free(more, 1024);
+  tested.tend();
+  EXPECT_EQ(tested.first->report().used_slots, 0u);
+  EXPECT_EQ(tested.next->report().used_slots, 256u);
+  for (slot_id slot = first; slot < first + 256; ++slot) EXPECT_TRUE(holds(*tested.queue, slot, slot));
+  EXPECT_TRUE(tested.whole->allocate(1).ok()) << "there is room below";
+}
+
 TEST(stacked_backend, one_request_reaches_both_tiers) {
   stack tested(memory_of(256), memory_of(1024));
   const slot_id first = tested.whole->allocate(250).value();

@@ -6,6 +6,7 @@
 #include "backend/uri.h"
 #include "backend/zmem/zmem_channel.h"
 #include "base/units.h"
+#include "platform/clock.h"
 #include "platform/local_memory.h"
 #include "platform/system_memory.h"
 
@@ -22,6 +23,13 @@ constexpr std::uint64_t smallest_default_bytes = 256 * mib;
 constexpr std::uint64_t slots_a_page = 32;
 constexpr std::size_t largest_depth = 1 << 20;
 constexpr std::uint64_t next_step_ns = 1'000'000;
+
+// How often the machine's free memory is looked at, for `leave`: after so many new pages, and at least once in a while.
+// What may be taken between two looks is a part of what is to be left, so that it is never used up.
+constexpr std::uint64_t slots_between_looks = 4 * mib / page_bytes;
+constexpr std::uint64_t most_unseen_share = 4;
+constexpr std::uint64_t look_ns = 1'000'000'000;
+constexpr std::uint64_t look_when_short_ns = 100'000'000;
 
 // The cost of a read.
 constexpr speed lz4_speed{1500, 3'500'000'000};
@@ -61,8 +69,14 @@ result<std::uint64_t> parse_capacity(const uri& name) {
 
 }  // namespace
 
+std::optional<std::uint64_t> zmem_options::available_to_this_process() {
+  const result<platform::system_memory> machine = platform::read_system_memory();
+  if (!machine) return std::nullopt;
+  return machine.value().available_bytes;
+}
+
 result<std::unique_ptr<backend>> zmem_backend::open(const uri& name) {
-  if (result<void> known = name.allow_options({"capacity", "codec", "level"}); !known) return known.error();
+  if (result<void> known = name.allow_options({"capacity", "codec", "level", "leave"}); !known) return known.error();
   const result<codec_choice> codec = parse_codec(name);
   if (!codec) return codec.error();
   const result<std::uint64_t> capacity = parse_capacity(name);
@@ -72,7 +86,9 @@ result<std::unique_ptr<backend>> zmem_backend::open(const uri& name) {
     return wrong(name, "its capacity is between " + format_size(smallest_capacity_bytes) + " and " +
                            format_size(largest_capacity_bytes) + "; write for example zmem:4G");
   }
-  return create({.capacity_bytes = capacity.value(), .codec = codec.value()});
+  const auto leave = name.size_bytes("leave");
+  if (!leave) return leave.error();
+  return create({.capacity_bytes = capacity.value(), .codec = codec.value(), .leave_bytes = leave.value().value_or(0)});
 }
 
 result<std::unique_ptr<backend>> zmem_backend::create(const zmem_options& chosen) {
@@ -88,13 +104,23 @@ result<std::unique_ptr<backend>> zmem_backend::create(const zmem_options& chosen
                  ENOMEM};
   }
   platform::unmap_local(probe, probe_bytes);
-  return std::unique_ptr<backend>(std::make_unique<zmem_backend>(chosen.codec, bytes, slots));
+  zmem_options complete = chosen;
+  complete.capacity_bytes = bytes;
+  complete.slots = slots;
+  return std::unique_ptr<backend>(std::make_unique<zmem_backend>(complete));
 }
 
-zmem_backend::zmem_backend(codec_choice codec, std::uint64_t capacity_bytes, std::uint64_t slots)
-    : codec_(codec), slots_(slots), store_(capacity_bytes, slots) {}
+zmem_backend::zmem_backend(const zmem_options& chosen)
+    : codec_(chosen.codec),
+      leave_bytes_(chosen.leave_bytes),
+      available_bytes_(chosen.available_bytes),
+      slots_(chosen.slots),
+      store_(chosen.capacity_bytes, chosen.slots) {
+  look_at_machine();
+}
 
 result<slot_id> zmem_backend::allocate(std::size_t count) {
+  if (leave_bytes_ != 0 && !may_take(count)) return out_of_slots();
   if (!store_.promise(count)) return out_of_slots();
   result<slot_id> first = take_slots(count);
   if (!first) store_.take_back(count);
@@ -130,7 +156,40 @@ result<std::unique_ptr<channel>> zmem_backend::open_channel(std::size_t depth) {
 }
 
 std::uint64_t zmem_backend::tend() {
-  return store_.tend() ? next_step_ns : no_tending;
+  const std::uint64_t until_look_ns = look_at_machine();
+  return std::min(store_.tend() ? next_step_ns : no_tending, until_look_ns);
+}
+
+// ---- what is left to others ----
+
+bool zmem_backend::may_take(std::size_t count) {
+  if (machine_is_short_.load(std::memory_order_relaxed)) return false;
+  const std::uint64_t most = std::max(leave_bytes_ / page_bytes / most_unseen_share, slots_between_looks);
+  return taken_since_look_.fetch_add(count, std::memory_order_relaxed) + count <= most;
+}
+
+bool zmem_backend::wants_look() const {
+  return leave_bytes_ != 0 && taken_since_look_.load(std::memory_order_relaxed) >= slots_between_looks;
+}
+
+// Returns when to look again. Where the system does not say, what was known before counts. While nothing is stored,
+// there is nothing to take or to give back: programs that fit in their budget do without all but the first look.
+std::uint64_t zmem_backend::look_at_machine() {
+  if (leave_bytes_ == 0) return no_tending;
+  const std::uint64_t now_ns = platform::monotonic_clock().now_ns();
+  const bool is_known = look_at_ns_ != 0;
+  if (is_known && !wants_look()) {
+    if (slots_.used() == 0 && !machine_is_short_.load(std::memory_order_relaxed)) return look_ns;
+    if (now_ns < look_at_ns_) return look_at_ns_ - now_ns;
+  }
+  taken_since_look_.store(0, std::memory_order_relaxed);
+  if (const std::optional<std::uint64_t> available = available_bytes_()) {
+    machine_is_short_.store(*available < leave_bytes_, std::memory_order_relaxed);
+  }
+  const bool gives_back = machine_is_short_.load(std::memory_order_relaxed) && slots_.used() > 0;
+  const std::uint64_t until_next_ns = gives_back ? look_when_short_ns : look_ns;
+  look_at_ns_ = now_ns + until_next_ns;
+  return until_next_ns;
 }
 
 void zmem_backend::after_fork_in_child() {
@@ -144,11 +203,14 @@ void zmem_backend::close_claims_in_child() {
   store_.keep_in_child(slots_.limit(), [this](slot_id slot) { return slots_.all_allocated(slot, 1); });
 }
 
+// While the machine is short of memory, what is occupied is all that there may be: a stack moves a part of it on.
 capacity zmem_backend::report() const {
+  const std::uint64_t occupied = store_.occupied_bytes();
+  const bool is_short = machine_is_short_.load(std::memory_order_relaxed);
   return {.total_slots = slots_.capacity(),
           .used_slots = slots_.used(),
-          .stored_bytes = store_.occupied_bytes(),
-          .most_stored_bytes = store_.capacity_bytes()};
+          .stored_bytes = occupied,
+          .most_stored_bytes = is_short ? std::min(occupied, store_.capacity_bytes()) : store_.capacity_bytes()};
 }
 
 speed zmem_backend::expected_speed() const {

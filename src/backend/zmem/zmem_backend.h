@@ -1,8 +1,12 @@
-// `zmem:[?capacity=4G&codec=lz4|zstd&level=N]`, or `zmem:4G`: pages are compressed into memory of this process.
+// `zmem:[?capacity=4G&codec=lz4|zstd&level=N&leave=SIZE]`, or `zmem:4G`: pages are compressed into memory of this
+// process.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/backend.h"
@@ -19,6 +23,13 @@ struct zmem_options {
   codec_choice codec{};
   // The most slots; 0: as many as could be wanted.
   std::uint64_t slots = 0;
+  // No new pages while less than this is available to the machine, or to the memory cgroup; 0: regardless of that.
+  std::uint64_t leave_bytes = 0;
+  // How much is available; for tests. It is asked by the thread that calls tend().
+  std::function<std::optional<std::uint64_t>()> available_bytes = available_to_this_process;
+
+  // Nothing if the system does not say.
+  [[nodiscard]] static std::optional<std::uint64_t> available_to_this_process();
 };
 
 class zmem_backend final : public backend {
@@ -26,14 +37,16 @@ class zmem_backend final : public backend {
   [[nodiscard]] static result<std::unique_ptr<backend>> open(const uri& name);
   [[nodiscard]] static result<std::unique_ptr<backend>> create(const zmem_options& chosen);
 
-  zmem_backend(codec_choice codec, std::uint64_t capacity_bytes, std::uint64_t slots);
+  // Requires: capacity and slots are set.
+  explicit zmem_backend(const zmem_options& chosen);
 
-  // ENOSPC also where there is no room for so many pages that do not compress; so a slot's first write finds room.
+  // ENOSPC also where there is no room for so many pages that do not compress, so a slot's first write finds room; and
+  // while other programs need the memory (`leave`).
   [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   std::uint64_t tend() override;
-  [[nodiscard]] bool wants_tending() const override { return store_.wants_tending(); }
+  [[nodiscard]] bool wants_tending() const override { return store_.wants_tending() || wants_look(); }
 
   // Not checked: the lock is taken by one and given back by the other two.
   void prepare_fork() override FAR_UNCHECKED_LOCKING { store_.lock_for_fork(); }
@@ -49,8 +62,16 @@ class zmem_backend final : public backend {
 
  private:
   [[nodiscard]] result<slot_id> take_slots(std::size_t count);
+  [[nodiscard]] bool may_take(std::size_t count);
+  [[nodiscard]] bool wants_look() const;
+  std::uint64_t look_at_machine();
 
   const codec_choice codec_;
+  const std::uint64_t leave_bytes_;
+  const std::function<std::optional<std::uint64_t>()> available_bytes_;
+  std::atomic<bool> machine_is_short_{false};
+  std::atomic<std::uint64_t> taken_since_look_{0};  // slots
+  std::uint64_t look_at_ns_ = 0;                    // of the thread that calls tend()
   slot_allocator slots_;
   spin_lock growth_lock_;
   page_store store_;

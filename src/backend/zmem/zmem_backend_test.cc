@@ -70,6 +70,65 @@ TEST(zmem_backend, a_full_one_has_no_slots_until_some_are_freed) {
   EXPECT_TRUE(tested->allocate(pages).ok());
 }
 
+TEST(zmem_backend, takes_no_new_pages_while_the_machine_is_short_of_memory) {
+  std::uint64_t available = 2 * gib;
+  const auto tested = zmem_backend::create({.capacity_bytes = 64 * mib,
+                                            .leave_bytes = gib,
+                                            .available_bytes = [&available] { return std::optional(available); }})
+                          .value();
+  const slot_id first = tested->allocate(pages).value();
+  ASSERT_TRUE(put(*tested, first, 1));
+  EXPECT_EQ(tested->report().most_stored_bytes, 64 * mib);
+
+  available = gib - 1;
+  for (std::size_t taken = pages; taken < 4 * mib / page_bytes; taken += pages) {
+    EXPECT_FALSE(tested->wants_tending());
+    ASSERT_TRUE(tested->allocate(pages).ok());
+  }
+  EXPECT_TRUE(tested->wants_tending());
+  EXPECT_LE(tested->tend(), 100'000'000u);
+  EXPECT_EQ(tested->allocate(pages).error().code, ENOSPC);
+  EXPECT_EQ(tested->report().most_stored_bytes, tested->report().stored_bytes) << "a part may move on";
+  EXPECT_TRUE(holds(*tested, first, 1));
+
+  available = gib;
+  usleep(150'000);
+  EXPECT_GT(tested->tend(), 100'000'000u);
+  EXPECT_TRUE(tested->allocate(pages).ok());
+}
+
+TEST(zmem_backend, looks_at_the_machine_while_something_is_stored) {
+  unsigned looks = 0;
+  const auto look = [&looks] {
+    ++looks;
+    return std::optional(2 * gib);
+  };
+  const auto tested =
+      zmem_backend::create({.capacity_bytes = 64 * mib, .leave_bytes = gib, .available_bytes = look}).value();
+  EXPECT_EQ(looks, 1u);
+  usleep(1'100'000);
+  tested->tend();
+  EXPECT_EQ(looks, 1u) << "nothing is stored";
+  const slot_id first = tested->allocate(pages).value();
+  tested->tend();
+  EXPECT_EQ(looks, 2u);
+  tested->tend();
+  EXPECT_EQ(looks, 2u) << "it has just looked";
+  tested->free(first, pages);
+}
+
+TEST(zmem_backend, takes_a_part_of_what_it_is_to_leave_between_two_looks) {
+  const auto tested =
+      zmem_backend::create(
+          {.capacity_bytes = 64 * mib, .leave_bytes = 32 * mib, .available_bytes = [] { return std::optional(gib); }})
+          .value();
+  std::size_t taken = 0;
+  while (tested->allocate(pages).ok()) taken += pages;
+  EXPECT_EQ(taken, 8 * mib / page_bytes);
+  tested->tend();
+  EXPECT_TRUE(tested->allocate(pages).ok());
+}
+
 TEST(zmem_backend, a_child_of_fork_has_its_own_copy) {
   const auto tested = zmem_backend::create({.capacity_bytes = 16 * mib}).value();
   const slot_id kept = tested->allocate(pages).value();

@@ -1,0 +1,20 @@
+// The far tier of programs that run without --far (docs/decisions/0065-default-tier.md).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "platform/system_memory.h"
+
+namespace far::preload {
+
+struct tier_circumstances {
+  platform::system_memory memory;
+  std::uint64_t budget_bytes = 0;
+  bool files_in_ram = false;  // a plain `file:` would lie in a tmpfs
+};
+
+// A URI: compressed memory as large as the machine can spare beside the budget, over a file if that is on a disk.
+[[nodiscard]] std::string default_far_uri_for(const tier_circumstances& here);
+
+}  // namespace far::preload

@@ -1,0 +1,293 @@
+// Functions of plugins on a session's pages, with arguments that may be anything, and plugins that may do anything.
+#include "server/devices/function_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "far/plugin.h"
+#include "platform/clock.h"
+#include "server/devices/shelf.h"
+#include "tests/support/unruly.h"
+
+namespace far::server {
+namespace {
+
+using namespace std::chrono_literals;
+using wire::status;
+
+std::uint64_t now() {
+  return platform::monotonic_clock().now_ns();
+}
+
+std::vector<std::byte> arguments_of(const detail::page_function& function, const page_hasher& hash,
+                                    std::span<const wire::range> ranges, std::uint32_t deadline_ms = 0) {
+  std::vector<std::byte> payload(wire::call_header_bytes + wire::most_function_bytes +
+                                 ranges.size() * wire::range_bytes);
+  const page_reduction asked{{.kind = reduction_kind::computed, .function = &function}, &hash};
+  payload.resize(wire::encode_function(asked, ranges, deadline_ms, payload));
+  payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
+  return payload;
+}
+
+// A session that holds blocks 0 and 1; number i of slot s is s * 1000 + i.
+class FunctionCalls : public ::testing::Test {
+ protected:
+  static constexpr std::size_t on_a_page = page_bytes / sizeof(std::uint64_t);
+
+  void SetUp() override {
+    result<std::shared_ptr<device_host>> started = device_host::start({{.file = UNRULY, .options = ""}}, FARHEAPD);
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    host = std::move(started).value();
+    lent = store::create({.memory_bytes = 128 * mib, .quota_bytes = {{"small", 8 * mib}}, .make_source = {}}).value();
+  }
+  void TearDown() override { lent->validate(); }
+
+  [[nodiscard]] attachment open(const std::string& tenant = "default") {
+    attachment client = lent->open(tenant, 1).value();
+    EXPECT_EQ(client.to->allocate({0, 2}), status::ok);
+    for (std::uint64_t slot = 0; slot < 2 * wire::block_slots; ++slot) {
+      auto* const numbers = reinterpret_cast<std::uint64_t*>(client.to->address_of(slot));
+      for (std::uint64_t i = 0; i < on_a_page; ++i) numbers[i] = slot * 1000 + i;
+    }
+    return client;
+  }
+  [[nodiscard]] static detail::page_function function(unruly::way how = unruly::well) {
+    detail::page_function asked{.plugin = {"unruly"},
+                                .version = {"1.0"},
+                                .number = unruly::number,
+                                .element_bytes = sizeof(unruly::element),
+                                .result_bytes = sizeof(unruly::result),
+                                .argument_bytes = sizeof(unruly::arguments)};
+    const unruly::arguments with{how};
+    std::memcpy(asked.arguments.data(), &with, sizeof with);
+    return asked;
+  }
+  // To its end.
+  [[nodiscard]] function_calls::progress run(session& of, std::span<const std::byte> arguments,
+                                             std::vector<std::byte>& into) const {
+    function_calls calls(host);
+    for (;;) {
+      const function_calls::progress got = calls.go_on(of, arguments, now(), into);
+      EXPECT_EQ(calls.is_waiting(), got.retry_at_ns != 0);
+      if (got.retry_at_ns == 0) return got;
+      std::this_thread::sleep_for(100us);
+    }
+  }
+  [[nodiscard]] function_calls::progress run(session& of, std::span<const std::byte> arguments) {
+    return run(of, arguments, space);
+  }
+  // Until there is a process, which may take longer than a call on a busy machine.
+  void begin(session& of) {
+    const auto arguments = arguments_of(function(), hash, std::array{wire::range{0, 0, 8}});
+    for (int tries = 0; tries < 300 && run(of, arguments).result != status::ok; ++tries) {
+      std::this_thread::sleep_for(100ms);
+    }
+    EXPECT_EQ(run(of, arguments).result, status::ok);
+  }
+  void expect_sums(session& of, std::span<const wire::range> ranges) {
+    const function_calls::progress got = run(of, arguments_of(function(), hash, ranges));
+    ASSERT_EQ(got.result, status::ok);
+    ASSERT_EQ(got.reply_bytes, 16 * ranges.size());
+    for (std::size_t i = 0; i < ranges.size(); ++i) {
+      const std::byte* const page = of.address_of(ranges[i].slot);
+      std::uint64_t expected = 0;
+      for (std::uint32_t at = 0; at < ranges[i].length_bytes; at += 8) {
+        std::uint64_t one = 0;
+        std::memcpy(&one, page + ranges[i].offset_bytes + at, sizeof one);
+        expected += one;
+      }
+      std::array<std::uint64_t, 2> found{};
+      std::memcpy(found.data(), space.data() + 16 * i, sizeof found);
+      EXPECT_EQ(found[0], expected) << i;
+      EXPECT_EQ(found[1], hash_of_pieces(hash, page)) << i;
+    }
+  }
+
+  const page_hasher hash{7};
+  std::vector<std::byte> space = std::vector<std::byte>(wire::maximum_payload_bytes);
+  std::shared_ptr<device_host> host;
+  std::unique_ptr<store> lent;
+};
+
+TEST_F(FunctionCalls, LookAtPartsOfPages) {
+  attachment client = open();
+  begin(*client.to);
+  expect_sums(*client.to, std::array{wire::range{0, 0, 4096}, wire::range{511, 8, 16}, wire::range{512, 4088, 8}});
+  std::vector<wire::range> most;
+  for (std::uint64_t i = 0; i < wire::maximum_batch; ++i) most.push_back({i * 7, 0, page_bytes});
+  expect_sums(*client.to, most);
+  EXPECT_EQ(host->devices(), 1u);
+  lent->end(*client.to);
+  EXPECT_EQ(host->devices(), 0u);
+  lent->leave(client, now());
+}
+
+TEST_F(FunctionCalls, NameNoPagesOfOthers) {
+  attachment client = open();
+  attachment other = open();
+  begin(*client.to);
+  ASSERT_EQ(other.to->allocate({5, 1}), status::ok);
+  const auto ask = [&](const wire::range& range) {
+    return run(*client.to, arguments_of(function(), hash, std::array{wire::range{1, 0, 8}, range})).result;
+  };
+  EXPECT_EQ(ask({5 * wire::block_slots, 0, 8}), status::not_allocated) << "another session has it";
+  EXPECT_EQ(ask({2 * wire::block_slots, 0, 8}), status::not_allocated);
+  EXPECT_EQ(ask({~std::uint64_t{0}, 0, 8}), status::not_allocated);
+  EXPECT_EQ(ask({1, 4088, 16}), status::call_failed) << "over the end of the page";
+  EXPECT_EQ(ask({1, 4096, 8}), status::call_failed);
+  EXPECT_EQ(ask({1, 0, 0}), status::call_failed);
+  EXPECT_EQ(ask({1, 0, 12}), status::call_failed) << "half of an element";
+  expect_sums(*client.to, std::array{wire::range{3, 0, 4096}});
+  lent->end(*client.to);
+  lent->end(*other.to);
+  lent->leave(client, now());
+  lent->leave(other, now());
+}
+
+TEST_F(FunctionCalls, OfOtherPluginsVersionsAndTypesAreRefused) {
+  attachment client = open();
+  begin(*client.to);
+  const auto ask = [&](auto change) {
+    detail::page_function asked = function();
+    change(asked);
+    return run(*client.to, arguments_of(asked, hash, std::array{wire::range{0, 0, 64}})).result;
+  };
+  EXPECT_EQ(ask([](auto& one) { one.plugin = {"unknown"}; }), status::unknown_call);
+  EXPECT_EQ(ask([](auto& one) { one.version = {"1.1"}; }), status::unknown_call);
+  EXPECT_EQ(ask([](auto& one) { one.plugin = {"no name"}; }), status::call_failed);
+  EXPECT_EQ(ask([](auto& one) { one.plugin[20] = 'x'; }), status::call_failed) << "behind the name are zeros";
+  EXPECT_EQ(ask([](auto& one) { one.result_bytes = 16; }), status::call_failed);
+  EXPECT_EQ(ask([](auto& one) { one.result_bytes = 12; }), status::call_failed);
+  EXPECT_EQ(ask([](auto& one) { one.element_bytes = 4; }), status::call_failed);
+  EXPECT_EQ(ask([](auto& one) { one.argument_bytes = 7; }), status::call_failed);
+  EXPECT_EQ(ask([](auto&) {}), status::ok);
+  lent->end(*client.to);
+  lent->leave(client, now());
+}
+
+TEST_F(FunctionCalls, ThatFailAreNobodyElsesFailure) {
+  attachment client = open();
+  attachment other = open();
+  begin(*other.to);
+  for (const unruly::way how :
+       {unruly::throw_text, unruly::throw_number, unruly::hang, unruly::write_outside, unruly::leave, unruly::flood,
+        unruly::too_long, unruly::too_short, unruly::unmarked, unruly::scribble}) {
+    begin(*client.to);
+    const std::uint64_t began_ns = now();
+    const auto arguments = arguments_of(function(how), hash, std::array{wire::range{0, 0, 4096}}, 300);
+    EXPECT_EQ(run(*client.to, arguments).result, status::call_failed) << how;
+    EXPECT_LT(now() - began_ns, 20'000'000'000u) << how;
+    expect_sums(*other.to, std::array{wire::range{9, 0, 4096}});
+  }
+  lent->end(*client.to);
+  lent->end(*other.to);
+  lent->leave(client, now());
+  lent->leave(other, now());
+}
+
+// As connections of one session on several event loops.
+TEST_F(FunctionCalls, OfSeveralConnectionsTakeTurns) {
+  attachment client = open();
+  begin(*client.to);
+  const auto& answered = host->plugins().front().counters->calls[0];
+  const std::uint64_t answered_before = answered.load();
+  std::atomic<unsigned> right{0};
+  std::vector<std::thread> connections;
+  for (std::uint64_t connection = 0; connection < 4; ++connection) {
+    connections.emplace_back([&, connection] {
+      std::vector<std::byte> own(wire::maximum_payload_bytes);
+      for (std::uint64_t i = 0; i < 50; ++i) {
+        const std::uint64_t slot = connection * 200 + i;
+        const auto arguments = arguments_of(function(), hash, std::array{wire::range{slot, 0, 4096}});
+        const function_calls::progress got = run(*client.to, arguments, own);
+        std::uint64_t found = 0;
+        std::memcpy(&found, own.data(), sizeof found);
+        // One that waits for too long is refused.
+        const bool is_right = got.result == status::call_failed ||
+                              (got.result == status::ok && found == slot * 1000 * 512 + 511 * 512 / 2);
+        EXPECT_TRUE(is_right) << slot;
+        right += got.result == status::ok ? 1u : 0u;
+      }
+    });
+  }
+  for (std::thread& one : connections) one.join();
+  EXPECT_GT(right.load(), 100u);
+  EXPECT_LE(answered.load() - answered_before, 200u) << "nobody takes another's answer, which would be asked for again";
+  EXPECT_EQ(host->devices(), 1u);
+  lent->end(*client.to);
+  lent->leave(client, now());
+}
+
+TEST_F(FunctionCalls, OfConnectionsThatAreGoneAreInNobodysWay) {
+  attachment client = open();
+  begin(*client.to);
+  {
+    function_calls gone(host);
+    const auto arguments = arguments_of(function(), hash, std::array{wire::range{0, 0, 4096}});
+    EXPECT_NE(gone.go_on(*client.to, arguments, now(), space).retry_at_ns, 0u);
+    gone.abandon();
+    EXPECT_FALSE(gone.is_waiting());
+  }
+  expect_sums(*client.to, std::array{wire::range{9, 0, 4096}});
+  {
+    function_calls gone(host);
+    const auto arguments = arguments_of(function(unruly::hang), hash, std::array{wire::range{0, 0, 4096}}, 100);
+    EXPECT_NE(gone.go_on(*client.to, arguments, now(), space).retry_at_ns, 0u);
+  }
+  for (int tries = 0; tries < 1000 && host->devices() > 0; ++tries) {
+    host->look_after(now());
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_EQ(host->devices(), 0u) << "its time is up";
+  begin(*client.to);
+  host->look_after(now() + 120'000'000'000);
+  EXPECT_EQ(host->devices(), 0u) << "nobody has asked for a while";
+  begin(*client.to);
+  lent->end(*client.to);
+  lent->leave(client, now());
+}
+
+TEST_F(FunctionCalls, NeedRoomForTheirProcess) {
+  attachment client = open("small");
+  const auto arguments = arguments_of(function(), hash, std::array{wire::range{0, 0, 8}});
+  EXPECT_EQ(run(*client.to, arguments).result, status::call_failed);
+  EXPECT_EQ(host->devices(), 0u);
+  lent->end(*client.to);
+  lent->leave(client, now());
+}
+
+TEST_F(FunctionCalls, MayHaveAnyArguments) {
+  attachment client = open();
+  begin(*client.to);
+  std::mt19937_64 random(11);
+  const auto right = arguments_of(function(), hash, std::array{wire::range{0, 0, 4096}, wire::range{1, 0, 8}});
+  for (int i = 0; i < 2'000; ++i) {
+    std::vector<std::byte> wrong = right;
+    for (std::uint64_t changes = 1 + random() % 3; changes > 0; --changes) {
+      wrong[random() % wrong.size()] = static_cast<std::byte>(random());
+    }
+    if (random() % 4 == 0) wrong.resize(random() % wrong.size());
+    // How to misbehave lies behind the secret, and stays.
+    for (std::size_t at = 280; at < std::min<std::size_t>(288, wrong.size()); ++at) wrong[at] = right[at];
+    static_cast<void>(run(*client.to, wrong));
+  }
+  begin(*client.to);
+  expect_sums(*client.to, std::array{wire::range{9, 0, 4096}});
+  lent->end(*client.to);
+  lent->leave(client, now());
+}
+
+}  // namespace
+}  // namespace far::server
