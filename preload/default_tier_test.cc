@@ -15,7 +15,7 @@ std::string uri(const platform::system_memory& memory, std::uint64_t budget_byte
 }
 
 TEST(default_tier, compressed_memory_over_the_disk) {
-  EXPECT_EQ(uri(machine, 2 * gib), "zmem:1024M?leave=2048M,file:");
+  EXPECT_EQ(uri(machine, 2 * gib), "zmem:4096M?leave=2048M,file:");
 }
 
 TEST(default_tier, takes_half_of_what_the_machine_can_spare) {
