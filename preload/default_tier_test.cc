@@ -31,6 +31,10 @@ TEST(default_tier, only_the_disk_where_memory_is_short) {
   EXPECT_EQ(uri(container, 1 * gib), "file:");
 }
 
+TEST(default_tier, only_the_disk_under_a_limit_on_data) {
+  EXPECT_EQ(default_far_uri_for({.memory = machine, .budget_bytes = 2 * gib, .data_is_limited = true}), "file:");
+}
+
 TEST(default_tier, compressed_memory_alone_where_files_are_in_ram) {
   EXPECT_EQ(default_far_uri_for({.memory = machine, .budget_bytes = 2 * gib, .files_in_ram = true}), "zmem:");
 }
