@@ -10,6 +10,9 @@ namespace {
 // A larger loop gains little by a copy: what is done before it is small beside it.
 constexpr std::size_t most_copied = 100;
 
+// Rows of no more chunks are reported at once, and run by the copy. The same as in support.c.
+constexpr std::uint64_t row_chunks = 4;
+
 // Where a loop is when it begins a chunk, in iterations.
 struct progress {
   llvm::Value* done;  // null if nobody asks
@@ -36,12 +39,14 @@ class chunker {
   }
   // Whether short loops, too, have to look whether a page has left, because they would do without guards.
   bool is_quiet() const { return !plan_.told.empty() || (plan_.keeps_copy && !plan_.is_regular); }
+  // Whether the copy may run while pages are far, once they are reported: it has no guards.
+  bool runs_reported_rows() const { return plan_.keeps_copy && plan_.is_regular && plan_.told.empty(); }
   llvm::BasicBlock* copy();
   llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
-  llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk);
+  llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk, llvm::BasicBlock* plain);
   progress begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter, llvm::PHINode* rest);
   void sink(llvm::ArrayRef<llvm::BasicBlock*> reports);
-  void tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter);
+  void tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter, llvm::BasicBlock* plain);
   void tell_streams(llvm::IRBuilder<>& at, const progress& chunk);
   void tell_gathers(llvm::IRBuilder<>& at, const progress& chunk);
   void look_ahead(llvm::IRBuilder<>& at, const progress& chunk);
@@ -53,7 +58,7 @@ class chunker {
 
 // Three streams at a time.
 void chunker::tell_streams(llvm::IRBuilder<>& at, const progress& chunk) {
-  llvm::Constant* const none = llvm::ConstantPointerNull::get(at.getPtrTy());
+  llvm::Constant* const none = llvm::PoisonValue::get(at.getPtrTy());
   for (std::size_t first = 0; first < plan_.streams.size(); first += walk_streams) {
     llvm::SmallVector<walked, walk_streams> walks;
     llvm::SmallVector<llvm::Value*, 6> arguments{nullptr, plan_.iterations, chunk.rest};
@@ -103,7 +108,9 @@ void chunker::look_ahead(llvm::IRBuilder<>& at, const progress& chunk) {
 }
 
 // From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams, so the runtime skips most.
-void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter) {
+// What the copy may run goes there.
+void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter,
+                       llvm::BasicBlock* plain) {
   llvm::IRBuilder<> at(tell);
   at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
   llvm::SmallVector<llvm::BasicBlock*, 3> reports{tell};
@@ -123,7 +130,12 @@ void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::Basi
   if (!plan_.told.empty()) now.done = at.CreateSub(plan_.iterations, chunk.rest, "farheap.done");
   tell_gathers(at, now);
   look_ahead(at, now);
-  at.CreateBr(enter);
+  if (runs_reported_rows()) {
+    at.CreateCondBr(at.CreateICmpULE(plan_.iterations, at.getInt64(row_chunks * plan_.stream_iterations)), plain,
+                    enter);
+  } else {
+    at.CreateBr(enter);
+  }
   sink(reports);
 }
 
@@ -239,25 +251,30 @@ llvm::BasicBlock* chunker::branch_short(llvm::BasicBlock* place, llvm::BasicBloc
   return quiet;
 }
 
-// Short loops, and all without a runtime, take the copy. Returns the block from which others go on to `chunk`.
-llvm::BasicBlock* chunker::branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk) {
-  llvm::BasicBlock* const plain = copy();
-  llvm::BasicBlock* const served = block("farheap.served", plain);
+// The copy runs short loops, and all until the first page leaves. Returns the block from which others go on to `chunk`.
+llvm::BasicBlock* chunker::branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk,
+                                          llvm::BasicBlock* plain) {
   preheader->getTerminator()->eraseFromParent();
-  branch_short(preheader, served, plain);
-  llvm::IRBuilder<> at(served);
+  llvm::IRBuilder<> at(preheader);
   at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
-  at.CreateCondBr(at.CreateICmpNE(emit_.load(at, field::has_evicted), emit_.shared()), chunk, plain);
-  // The copy runs as long as nothing is far. This one has to wait for pages, and may be smaller.
+  if (!is_quiet()) {
+    llvm::BasicBlock* const served = block("farheap.served", plain);
+    llvm::Value* const least = at.getInt64(plan_.least_iterations);
+    at.CreateCondBr(at.CreateICmpULT(plan_.iterations, least, "farheap.short"), plain, served);
+    at.SetInsertPoint(served);
+  }
+  llvm::Value* const evicted = load_evicted(at, emit_.load(at, field::has_evicted));
+  at.CreateCondBr(at.CreateICmpEQ(evicted, at.getInt64(0)), plain, chunk,
+                  llvm::MDBuilder(function_.getContext()).createLikelyBranchWeights());
+  // Long walks wait for memory: small code will do.
   llvm::LLVMContext& context = function_.getContext();
   llvm::Metadata* const no_unrolling[] = {llvm::MDString::get(context, "llvm.loop.unroll.disable")};
-  llvm::Metadata* const no_interleaving[] = {
-      llvm::MDString::get(context, "llvm.loop.interleave.count"),
-      llvm::ConstantAsMetadata::get(llvm::ConstantInt::get(llvm::Type::getInt32Ty(context), 1))};
+  llvm::Metadata* const no_vectors[] = {llvm::MDString::get(context, "llvm.loop.vectorize.enable"),
+                                        llvm::ConstantAsMetadata::get(llvm::ConstantInt::getFalse(context))};
   plan_.loop->setLoopID(llvm::makePostTransformationMetadata(
-      context, plan_.loop->getLoopID(), {"llvm.loop.unroll.", "llvm.loop.interleave."},
-      {llvm::MDNode::get(context, no_unrolling), llvm::MDNode::get(context, no_interleaving)}));
-  return served;
+      context, plan_.loop->getLoopID(), {"llvm.loop.unroll.", "llvm.loop.interleave.", "llvm.loop.vectorize."},
+      {llvm::MDNode::get(context, no_unrolling), llvm::MDNode::get(context, no_vectors)}));
+  return at.GetInsertBlock();
 }
 
 // What only the reports need is computed there, or in the first of their blocks: loops that report nothing neither
@@ -273,21 +290,25 @@ void chunker::sink(llvm::ArrayRef<llvm::BasicBlock*> reports) {
   }
 }
 
-// What is left to do, or as much of it as fits into a chunk.
+// What is left to do, or as much of it as fits into a chunk. A loop with a copy gets here only after the first
+// eviction.
 progress chunker::begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter,
                               llvm::PHINode* rest) {
   llvm::IRBuilder<> at(check);
   at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
-  llvm::Value* const has_evicted = emit_.load(at, field::has_evicted);
-  llvm::Value* const is_told = at.CreateICmpNE(load_evicted(at, has_evicted), at.getInt64(0));
-  llvm::Value* idle = at.getInt64(plan_.stream_iterations);
+  llvm::Value* limit = at.getInt64(plan_.chunk_iterations);
+  llvm::Value* is_told = at.getTrue();
   if (!plan_.keeps_copy) {
-    idle = at.CreateSelect(at.CreateICmpNE(has_evicted, emit_.shared()), idle, plan_.iterations);
+    is_told = at.CreateICmpNE(load_evicted(at, emit_.load(at, field::has_evicted)), at.getInt64(0));
+    limit = at.CreateSelect(is_told, limit, at.getInt64(plan_.idle_iterations));
   }
-  llvm::Value* const limit = at.CreateSelect(is_told, at.getInt64(plan_.chunk_iterations), idle);
   llvm::Value* const count = at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
   llvm::Value* const left = at.CreateSub(rest, count);
-  at.CreateCondBr(is_told, tell, enter);
+  if (plan_.keeps_copy) {
+    at.CreateBr(tell);
+  } else {
+    at.CreateCondBr(is_told, tell, enter, llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
+  }
   return {nullptr, count, left, rest};
 }
 
@@ -309,8 +330,10 @@ void chunker::run() {
   llvm::BasicBlock* const end = block("farheap.chunk.end", exit);
 
   for (llvm::Instruction* const access : plan_.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
+  llvm::BasicBlock* plain = nullptr;
   if (plan_.keeps_copy) {
-    llvm::BasicBlock* const served = branch_to_copy(before, chunk);
+    plain = copy();
+    llvm::BasicBlock* const served = branch_to_copy(before, chunk, plain);
     header->replacePhiUsesWith(before, served);
     before = served;
   } else {
@@ -336,7 +359,7 @@ void chunker::run() {
   }
 
   const progress all = begin_chunk(check, tell, enter, rest);
-  tell_all(tell, all, enter);
+  tell_all(tell, all, enter, plain);
 
   llvm::IRBuilder<> entry(enter);
   llvm::Type* const word = entry.getInt64Ty();

@@ -182,6 +182,18 @@ bool may_be_far(const llvm::Value* pointer, const char** why) {
     *why = "on the stack";
     return false;
   }
+  const auto* const load = llvm::dyn_cast<llvm::LoadInst>(object);
+  const llvm::MDNode* const kind = load == nullptr ? nullptr : load->getMetadata(llvm::LLVMContext::MD_tbaa);
+  if (kind != nullptr && kind->isTBAAVtableAccess()) {
+    *why = "static";
+    return false;
+  }
+  if (const auto* const call = llvm::dyn_cast<llvm::CallBase>(object);
+      call != nullptr && call->getCalledFunction() != nullptr &&
+      call->getCalledFunction()->getName() == "__cxa_begin_catch") {
+    *why = "just thrown";
+    return false;
+  }
   if (is_said_to_be_local(object)) {
     *why = "said to be local";
     return false;

@@ -39,6 +39,7 @@ struct plan {
   bool is_regular = true;   // all that it accesses is in order, or does not change
   std::uint64_t chunk_iterations = 0;
   std::uint64_t stream_iterations = 0;  // streams are reported after so many: a multiple of a chunk
+  std::uint64_t idle_iterations = 0;    // before the first eviction the loop looks after so many: a multiple of these
   std::uint64_t least_iterations = 0;
   std::uint64_t least_walked = 0;  // with fewer iterations, streams are not worth a report
   // Expanded, in front of the loop.

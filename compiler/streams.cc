@@ -21,6 +21,9 @@ constexpr std::uint64_t least_bytes = 4 * page_bytes;
 constexpr std::uint64_t gather_iterations = 512;
 constexpr std::uint64_t least_gather_iterations = 128;
 
+// A look whether a page has left takes some ten instructions.
+constexpr std::uint64_t least_idle_iterations = 1024;
+
 class splitter : function_pass {
  public:
   using function_pass::function_pass;
@@ -268,6 +271,7 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   }
   chosen.stream_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest / chosen.chunk_iterations);
   chosen.stream_iterations *= chosen.chunk_iterations;
+  chosen.idle_iterations = llvm::alignTo(least_idle_iterations, chosen.stream_iterations);
   find_counter(loop, chosen);
   chosen.is_regular = is_regular(loop);
   chosen.keeps_copy = evolution_.getSmallConstantTripCount(&loop) == 0 && can_keep_copy(loop);

@@ -15,6 +15,8 @@
 
 /* How far ahead of the loop its streams are fetched. */
 static const uint64_t window_bytes = 256 << 10;
+/* A row of no more chunks is needed as a whole: perhaps there is no other report of it (chunks.cc). */
+static const uint64_t row_chunks = 4;
 /* A shorter walk is not worth a call of the runtime. */
 static const uint64_t least_bytes = 16 << 10;
 
@@ -136,7 +138,9 @@ SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations
   const char* const starts[] = {first, second, third};
   const uint64_t done = iterations - rest;
   if (done % walk->iterations != 0) return; /* the chunks of a loop that gathers are shorter */
-  const uint64_t count = rest < walk->iterations ? rest : walk->iterations;
+  const bool is_row = iterations <= row_chunks * walk->iterations;
+  if (is_row && done != 0) return;
+  const uint64_t count = is_row || rest < walk->iterations ? rest : walk->iterations;
   for (size_t i = 0; i < 3 && walk->streams[i].step_bytes != 0; ++i) {
     const int64_t step = walk->streams[i].step_bytes;
     /* Downwards, a range ends behind its first element. */

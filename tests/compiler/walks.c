@@ -48,13 +48,16 @@ static void check_evictions(const long* numbers, const unsigned* indices, size_t
   EXPECT(sum(numbers, n) > 0 && counted.now_bytes == n * 8);
 }
 
-// Short rows tell of no stream, long ones of all they walk; gathers are told of in both.
+// Short rows tell of no stream, those up to 256 KiB once of all, and longer ones bit by bit; gathers are told of in
+// all.
 static void check_rows(const long* numbers, const unsigned* indices, size_t n) {
   const long* rows[] = {numbers, numbers + n / 2};
   const unsigned* indexed[] = {indices, indices + n / 2};
   has_evicted = 1;
   reset_counts();
   EXPECT(sum_rows(rows, 2, 1000) > 0 && counted.calls == 0);
+  EXPECT(sum_rows(rows, 2, n / 8) > 0 && counted.calls == 4 && counted.now_bytes == n / 8 * 16);
+  reset_counts();
   EXPECT(sum_rows(rows, 2, n / 2) > 0 && counted.now_bytes == n * 8 && counted.later_bytes == n * 8);
   EXPECT(spans(numbers, n * 8));
   reset_counts();

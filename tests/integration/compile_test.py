@@ -52,7 +52,7 @@ class Code(Directory):
     def streams(self, function):
         """Three go with one call."""
         calls = re.findall(r"call preserve_mostcc void @__farheap_stream\(ptr [^,]*, (.*)\)", self.ir[function])
-        return sum(len(re.findall(r"ptr (?!null)", call)) for call in calls)
+        return sum(len(re.findall(r"ptr (?!poison)", call)) for call in calls)
 
     def guards(self, function):
         return self.ir[function].count("call preserve_mostcc void @__farheap_guard(")
@@ -81,8 +81,10 @@ class Code(Directory):
     def test_short_rows_take_a_copy_that_is_as_clang_makes_it(self):
         def wide(text):
             return [text.count(" = load <") for text in re.split(r"\n(?=\d+:)", text)]
-        self.assertIn(max(wide(self.plain["sum_rows"])), wide(self.ir["sum_rows"]))
-        self.assertIn(1, wide(self.ir["sum_rows"]))
+        # The split loop, for rows of more than 32768 numbers, has no vectors; rows that are reported take the copy, too.
+        self.assertGreater(max(wide(self.plain["sum_rows"])), 0)
+        self.assertEqual(sum(wide(self.plain["sum_rows"])), sum(wide(self.ir["sum_rows"])))
+        self.assertRegex(self.ir["sum_rows"], r" = icmp ult i64 %\d+, 32769\n")
         self.assertEqual([self.streams(name) for name in ["sum_rows", "pick_rows"]], [2, 2])  # and the rows' addresses
         self.assertEqual(self.guards("pick_rows"), 0)
 
@@ -110,6 +112,18 @@ class Code(Directory):
             self.assertEqual(text.count("__farheap_guard") > 0, guards > 0, allocation)
         lines = [json.loads(line) for line in self.report.read_text().splitlines()]
         self.assertIn(("of_local_data", "said to be local"), {(line["function"], line["why"]) for line in lines})
+
+    def test_tables_of_virtual_functions_and_caught_exceptions_have_no_guards(self):
+        source = self.directory / "virtual.cc"
+        source.write_text("#include <exception>\nstruct base { virtual long value() const; };\nvoid other();\n"
+                          "long call(const base& one) { return one.value(); }\n"
+                          "const char* why() {\n  try { other(); }\n"
+                          "  catch (const std::exception& one) { return one.what(); }\n  return nullptr;\n}\n")
+        report = self.directory / "virtual.json"
+        compiled(CLANGXX, "-O2", "-S", f"--farheap-report={report}", source, "-o", self.directory / "virtual.s")
+        self.assertNotIn("__farheap_guard", (self.directory / "virtual.s").read_text())
+        whys = {json.loads(line)["why"] for line in report.read_text().splitlines()}
+        self.assertLessEqual({"static", "just thrown"}, whys)
 
     def test_guards_are_shared_and_hoisted(self):
         self.assertEqual({name: self.guards(name) for name in ["find", "triad"]}, {"find": 1, "triad": 0})
