@@ -313,6 +313,24 @@ class column {
   // The rows whose text has this one in it; of a column of text. The dictionary is searched here, and the rows that
   // have what was found in it are asked for where they are. Takes a bit of local memory for each row.
   [[nodiscard]] vector<std::size_t> rows_containing(std::string_view text) const;
+  // The `count` largest or smallest values, from the outermost on, or all when there are fewer. Those that occur
+  // several times are there as often.
+  [[nodiscard]] std::vector<cell> largest(std::size_t count) const {
+    return outermost(count, detail::numbers_end::greatest);
+  }
+  [[nodiscard]] std::vector<cell> smallest(std::size_t count) const {
+    return outermost(count, detail::numbers_end::least);
+  }
+  // The rows of these values, but not in their order (dataframe::largest() has that); of the rows with the last value,
+  // the first ones.
+  [[nodiscard]] vector<std::size_t> rows_of_largest(std::size_t count) const {
+    return rows_of_outermost(count, detail::numbers_end::greatest);
+  }
+  [[nodiscard]] vector<std::size_t> rows_of_smallest(std::size_t count) const {
+    return rows_of_outermost(count, detail::numbers_end::least);
+  }
+  // The different values, in ascending order; they are in local memory.
+  [[nodiscard]] std::vector<cell> distinct() const;
   // How often each value occurs, in ascending order of the values. For few different ones: they are in local memory.
   [[nodiscard]] std::vector<std::pair<cell, std::uint64_t>> counts() const;
 
@@ -526,15 +544,21 @@ class column {
     return at->second;
   }
 
+  void require_order() const {
+    if (type_ == column_type::text) throw std::invalid_argument("a column of text has no order here; sort() has");
+  }
   template <typename Pick>
   [[nodiscard]] cell extreme(const Pick& pick) const {
-    if (type_ == column_type::text) throw std::invalid_argument("a column of text has no order here; sort() has");
+    require_order();
     return visit([&](const auto& all) -> cell {
       const auto found = known(all);
       if (found.count() == 0) return null;
       return cell_of(pick(found));
     });
   }
+
+  [[nodiscard]] std::vector<cell> outermost(std::size_t count, detail::numbers_end from) const;
+  [[nodiscard]] vector<std::size_t> rows_of_outermost(std::size_t count, detail::numbers_end from) const;
 
   // A quantile narrows an interval down, mostly in so many steps.
   static constexpr unsigned passes_of_quantile = 4;

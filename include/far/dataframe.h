@@ -164,6 +164,16 @@ class dataframe {
     return take(detail::sorted_rows((*this)[name], direction == order::descending));
   }
 
+  // The `count` rows with the largest values of a column, the largest first, or with the smallest; those with equal
+  // values in their order, and of those with the last value the first. Rows with a null are not among them. Costs a few
+  // questions about the column. Throws std::invalid_argument for a column of text.
+  [[nodiscard]] dataframe largest(std::string_view name, std::size_t count) const {
+    return take((*this)[name].rows_of_largest(count)).sort(name, order::descending);
+  }
+  [[nodiscard]] dataframe smallest(std::string_view name, std::size_t count) const {
+    return take((*this)[name].rows_of_smallest(count)).sort(name);
+  }
+
   // Rows of this frame beside those of `right` with an equal value in the column `on`: for each row on the left in its
   // order, those on the right in theirs. With join_kind::left, a row without any stands beside nulls. Null equals
   // nothing. Columns on the right with a name that the left has get "_right" behind it; `on` is there once. An index of
@@ -172,8 +182,8 @@ class dataframe {
 
   // A row for each different combination of the values of `keys`, at most four, in ascending order; rows with a null
   // among them are left out. Behind the keys stands a column "COLUMN_AGGREGATE" for each aggregate: null for a group
-  // without a value, except for counts. A median has all values of its group in far memory; the groups themselves are
-  // in local memory.
+  // without a value, except for counts. Medians of more than 256 groups have all values in far memory; the groups
+  // themselves are in local memory.
   struct wanted {
     std::string name;
     aggregate what;

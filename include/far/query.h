@@ -252,28 +252,65 @@ template <far_numbers Numbers>
   return quantile(all, 0.5, within);
 }
 
+namespace detail {
+
+enum class numbers_end : std::uint8_t { least, greatest };
+
+// The last one of the `count` outermost numbers. Requires: there are so many, and `count` is not 0.
+template <far_numbers Numbers>
+[[nodiscard]] typename Numbers::value_type last_of_outermost(const Numbers& all,
+                                                             const summary<typename Numbers::value_type>& found,
+                                                             std::size_t count, numbers_end from) {
+  const std::uint64_t rank = from == numbers_end::greatest ? found.count() - count : count - 1;
+  return find_ranks(all, found, rank, rank).first;
+}
+
+// The numbers further out than one of them, if there are any.
+template <reducible T>
+[[nodiscard]] std::optional<interval<T>> interval_beyond(const summary<T>& found, T number, numbers_end from) {
+  const std::uint64_t key = key_of(number);
+  if (from == numbers_end::greatest) {
+    if (key == key_of(found.max())) return std::nullopt;
+    return interval<T>{number_with_key<T>(key + 1), found.max()};
+  }
+  if (key == key_of(found.min())) return std::nullopt;
+  return interval<T>{found.min(), number_up_to_key<T>(key - 1)};
+}
+
+// The `count` outermost of the numbers that were summarized, or all when there are fewer, from that end on.
+template <far_numbers Numbers>
+[[nodiscard]] std::vector<typename Numbers::value_type> outermost(const Numbers& all,
+                                                                  const summary<typename Numbers::value_type>& found,
+                                                                  std::size_t count, numbers_end from) {
+  using T = typename Numbers::value_type;
+  const std::size_t wanted = std::min<std::size_t>(count, found.count());
+  if (wanted == 0) return {};
+  const T last = last_of_outermost(all, found, wanted, from);
+  // Those beyond it are fewer than wanted; it fills up the rest, so that many equal ones need not be listed.
+  std::vector<T> numbers;
+  if (const auto beyond = interval_beyond(found, last, from)) {
+    list_numbers(all, reduction_kind::values, *beyond,
+                 [&](T number) { numbers.push_back(number_with_key<T>(key_of(number))); });
+  }
+  std::sort(numbers.begin(), numbers.end(), [&](T a, T b) { return from == numbers_end::greatest ? a > b : a < b; });
+  numbers.resize(wanted, last);
+  return numbers;
+}
+
+}  // namespace detail
+
 // The `count` largest numbers of the interval, or all when there are fewer, in descending order. Numbers that occur
 // several times are there as often.
 template <far_numbers Numbers>
 [[nodiscard]] std::vector<typename Numbers::value_type> largest(
     const Numbers& all, std::size_t count, const interval<typename Numbers::value_type>& within = {}) {
-  using T = typename Numbers::value_type;
-  const auto found = all.summarize(within);
-  const std::size_t wanted = std::min<std::size_t>(count, found.count());
-  if (wanted == 0) return {};
-  const std::uint64_t rank = found.count() - wanted;
-  const T least = detail::find_ranks(all, found, rank, rank).first;
-  // Those above it are fewer than wanted; it fills up the rest, so that many equal ones need not be listed.
-  std::vector<T> numbers;
-  const std::uint64_t key = detail::key_of(least);
-  if (key != detail::key_of(found.max())) {
-    const interval<T> above{detail::number_with_key<T>(key + 1), found.max()};
-    detail::list_numbers(all, detail::reduction_kind::values, above,
-                         [&](T number) { numbers.push_back(detail::number_with_key<T>(detail::key_of(number))); });
-  }
-  std::sort(numbers.begin(), numbers.end(), [](T a, T b) { return a > b; });
-  numbers.resize(wanted, least);
-  return numbers;
+  return detail::outermost(all, all.summarize(within), count, detail::numbers_end::greatest);
+}
+// The smallest likewise, in ascending order.
+template <far_numbers Numbers>
+[[nodiscard]] std::vector<typename Numbers::value_type> smallest(
+    const Numbers& all, std::size_t count, const interval<typename Numbers::value_type>& within = {}) {
+  return detail::outermost(all, all.summarize(within), count, detail::numbers_end::least);
 }
 
 // The different numbers of the interval, in ascending order. They are kept in local memory.

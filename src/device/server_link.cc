@@ -273,9 +273,27 @@ bool server_link::send_all(std::span<const std::byte> bytes, std::uint64_t until
     bytes = bytes.subspan(static_cast<std::size_t>(sent));
     if (sent > 0 || (bytes.empty() && !stream_->has_unsent())) continue;
     if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
+    if (!receive_ahead()) return false;
     pause(std::min(until_ns, now() + ms));
   }
   return true;
+}
+
+// An encrypted stream sends nothing before it has received the server's part of the handshake. What the server says
+// meanwhile is kept.
+bool server_link::receive_ahead() {
+  ahead_.erase(ahead_.begin(), ahead_.begin() + static_cast<std::ptrdiff_t>(ahead_taken_));
+  ahead_taken_ = 0;
+  const std::size_t kept = ahead_.size();
+  if (kept >= most_ahead) return true;
+  ahead_.resize(most_ahead);
+  const iovec room{ahead_.data() + kept, most_ahead - kept};
+  const std::ptrdiff_t got = stream_->try_receive({&room, 1});
+  ahead_.resize(kept + static_cast<std::size_t>(std::max<std::ptrdiff_t>(got, 0)));
+  if (got >= 0) return true;
+  static_cast<void>(
+      broken(*stream_->explanation() != '\0' ? stream_->explanation() : std::strerror(static_cast<int>(-got))));
+  return false;
 }
 
 bool server_link::receive_all(std::span<std::byte> into, std::uint64_t until_ns) {

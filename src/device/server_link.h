@@ -62,6 +62,7 @@ class server_link final : public device_link {
   [[nodiscard]] outcome exchange(wire::opcode op, std::span<const std::byte> payload, std::uint64_t until_ns,
                                  wire::header* answered);
   [[nodiscard]] bool send_all(std::span<const std::byte> bytes, std::uint64_t until_ns);
+  [[nodiscard]] bool receive_ahead();
   // The next message: its payload stands in payload_ then.
   [[nodiscard]] std::optional<wire::header> receive(std::uint64_t until_ns);
   [[nodiscard]] bool receive_all(std::span<std::byte> into, std::uint64_t until_ns);

@@ -53,6 +53,7 @@ class queries : public heap::far_tier_test {
     std::vector<std::size_t> selected;
     std::vector<std::uint64_t> tallied;
     std::vector<T> largest;
+    std::vector<T> smallest;
     std::vector<T> distinct;
     std::vector<T> gathered;
     std::vector<double> quantiles;
@@ -67,6 +68,7 @@ class queries : public heap::far_tier_test {
     selected.read(0, std::span<std::size_t>(got.selected));
     if constexpr (std::is_integral_v<T>) got.tallied = tally(all, interval<T>{T{3}, T{90}});
     got.largest = largest(all, 1000, within);
+    got.smallest = smallest(all, 1000, within);
     got.distinct = distinct(all, within);
     got.gathered.resize(selected.size());
     all.gather(got.selected, std::span<T>(got.gathered));
@@ -91,7 +93,9 @@ class queries : public heap::far_tier_test {
       sorted.push_back(all[i] == 0 ? T{0} : all[i]);
     }
     std::sort(sorted.begin(), sorted.end());
-    got.largest.assign(sorted.rbegin(), sorted.rbegin() + std::min<std::ptrdiff_t>(1000, std::ssize(sorted)));
+    const std::ptrdiff_t some = std::min<std::ptrdiff_t>(1000, std::ssize(sorted));
+    got.largest.assign(sorted.rbegin(), sorted.rbegin() + some);
+    got.smallest.assign(sorted.begin(), sorted.begin() + some);
     got.distinct = sorted;
     got.distinct.erase(std::unique(got.distinct.begin(), got.distinct.end()), got.distinct.end());
     for (const double fraction : fractions) {
@@ -121,6 +125,7 @@ class queries : public heap::far_tier_test {
     expect_same(got.selected, expected.selected, "selected");
     expect_same(got.tallied, expected.tallied, "tallied");
     expect_same(got.largest, expected.largest, "largest");
+    expect_same(got.smallest, expected.smallest, "smallest");
     expect_same(got.distinct, expected.distinct, "distinct");
     expect_same(got.gathered, expected.gathered, "gathered");
     expect_same(got.quantiles, expected.quantiles, "quantiles");
@@ -163,6 +168,7 @@ TEST_F(queries, of_few_numbers_and_of_none) {
   few.append(std::vector<std::int32_t>{5, -4, 7, 7});
   EXPECT_EQ(median(few), 6.0);
   EXPECT_EQ(largest(few, 2), (std::vector<std::int32_t>{7, 7}));
+  EXPECT_EQ(smallest(few, 3), (std::vector<std::int32_t>{-4, 5, 7}));
   EXPECT_EQ(distinct(few), (std::vector<std::int32_t>{-4, 5, 7}));
   EXPECT_EQ(tally(few, {-5, -3}), (std::vector<std::uint64_t>{0, 1, 0}));
   EXPECT_EQ(select(few, {5, 6}).read(0), 0u);
@@ -218,6 +224,9 @@ TEST_F(queries, have_extreme_numbers) {
   EXPECT_EQ(quantile(all, 1), infinity);
   EXPECT_EQ(distinct(all), (std::vector{-infinity, -least, 0.0, least, infinity}));
   EXPECT_EQ(largest(all, 4), (std::vector{infinity, infinity, least, 0.0}));
+  EXPECT_EQ(smallest(all, 3), (std::vector{-infinity, -least, -least}));
+  EXPECT_EQ(smallest(all, 5'003).back(), 0.0);
+  EXPECT_EQ(smallest(all, 5'002).back(), -least);
 }
 
 // Numbers that change between the passes of a question, which writers must not do.

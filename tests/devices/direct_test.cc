@@ -15,6 +15,7 @@
 
 #include "far/device.h"
 #include "tests/devices/device_server.h"
+#include "tests/support/tls_test_files.h"
 
 namespace far {
 namespace {
@@ -193,6 +194,33 @@ TEST(DirectDevices, AreNotForTenantsWithLimitedRates) {
   const std::unique_ptr<device> small = make("tcp://" + server.host() + "?tenant=small");
   EXPECT_FALSE(is_direct(process_of(*small)));
   EXPECT_EQ(number_in(small->compute(add, bytes_of(5))), 5u);
+}
+
+// The server has the keys: calls go through it, and take effect once, also over connections that break.
+TEST(DirectDevices, AreNotForEncryptedConnections) {
+  wire::tls_test_files files;
+  const std::string authority = files.make_authority("authority");
+  files.make_server("server", "authority", "IP:127.0.0.1");
+  device_server server(server_options({"--tls-cert", files.certificate("server"), "--tls-key", files.key("server")}));
+  const std::string options = "?tls=1&ca=" + authority;
+  const std::unique_ptr<device> made = make("tcp://" + server.host() + options);
+  EXPECT_FALSE(is_direct(process_of(*made)));
+  for (std::uint64_t i = 1; i <= 50; ++i) EXPECT_EQ(number_in(made->compute(add, bytes_of(1))), i);
+  EXPECT_FALSE(is_direct(process_of(*made))) << "nor is it asked for again and again";
+  EXPECT_THROW(device("tcp://" + server.host() + "?timeout=1s", "troublemaker"), device_error);
+
+  cutting_proxy between(server.port());
+  const std::unique_ptr<device> disturbed = make("tcp://" + between.host() + options + "&timeout=60s");
+  between.cut_after(200ms);
+  std::uint64_t added = 0;
+  while (added < 100 || between.cuts() < 5) {
+    ASSERT_EQ(number_in(disturbed->compute(add, bytes_of(1))), ++added);
+  }
+  between.cut_after(0ms);
+  EXPECT_EQ(number_in(disturbed->compute(add, bytes_of(1))), added + 1);
+  EXPECT_FALSE(is_direct(process_of(*disturbed)));
+  EXPECT_THROW(disturbed->compute(leave), device_error);
+  EXPECT_EQ(number_in(made->compute(add, bytes_of(1))), 51u) << "another one goes on";
 }
 
 TEST(DirectDevices, DoNotKeepAServerFromEnding) {

@@ -28,6 +28,7 @@
 #include "tests/devices/device_server.h"
 #include "tests/support/real_pager.h"
 #include "tests/support/scratch_folder.h"
+#include "tests/support/tls_test_files.h"
 #include "tests/support/unruly.h"
 
 namespace far {
@@ -116,6 +117,20 @@ TEST_F(functions, see_what_has_changed_here) {
     expect_right(all, plain, "round " + std::to_string(round));
   }
   home.validate();
+}
+
+TEST_F(functions, over_encrypted_connections) {
+  wire::tls_test_files files;
+  const std::string authority = files.make_authority("authority");
+  files.make_server("server", "authority", "IP:127.0.0.1");
+  const auto server = start({"--tls-cert", files.certificate("server"), "--tls-key", files.key("server")});
+  runtime& home = farheap("tcp://" + server->host() + "?tls=1&ca=" + authority);
+  const std::vector<double> plain = some(300'000);
+  const vector<double> all(home, std::span<const double>(plain));
+  evict_and_begin(home, all);
+  const std::uint64_t before = home.statistics().reduced_pages;
+  expect_right(all, plain, "TLS");
+  EXPECT_GT(home.statistics().reduced_pages, before + 500);
 }
 
 // Parts of pages at both ends, and where nothing is.

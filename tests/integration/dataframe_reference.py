@@ -104,12 +104,15 @@ def between(series, question, kind):
 def describe(series, question, kind):
     values = series.dropna()
     counts = values.value_counts().sort_index()
-    said = {"count": len(values), "nulls": int(series.isna().sum()),
+    said = {"count": len(values), "nulls": int(series.isna().sum()), "distinct": [cell(one) for one in counts.index],
             "counts": [[cell(one), int(times)] for one, times in counts.items()]}
     if kind == "text":
         return said
     inside = between(series, question, kind)
-    said |= {"min": cell(values.min()), "max": cell(values.max()), "count_between": int(inside.sum()),
+    outermost = question["outermost"]
+    said |= {"largest": cells(values.sort_values(ascending=False).head(outermost)),
+             "smallest": cells(values.sort_values().head(outermost)),
+             "min": cell(values.min()), "max": cell(values.max()), "count_between": int(inside.sum()),
              "rows_between": [int(row) for row in inside[inside].index]}
     if kind == "time":
         return said
@@ -135,6 +138,9 @@ def apply(frame, step, tables, kinds):
     what = step["do"]
     if what == "sort":
         return frame.sort_values(step["column"], ascending=not step["descending"], kind="stable")
+    if what in ("largest", "smallest"):
+        values = frame.dropna(subset=[step["column"]])
+        return values.sort_values(step["column"], ascending=what == "smallest", kind="stable").head(step["count"])
     if what == "filter":
         return frame[between(frame[step["column"]], step, kinds[step["column"]])]
     if what == "equal":
@@ -163,7 +169,9 @@ def bounds(kind, random):
 
 def step_of(random):
     column, kind = random.choice([one for one in LEFT if one[0] != "id"])
-    what = random.choice(["sort", "sort", "filter", "equal", "where"])
+    what = random.choice(["sort", "sort", "filter", "equal", "where", "largest", "smallest"])
+    if what in ("largest", "smallest") and kind != "text":
+        return {"do": what, "column": column, "count": random.choice([0, 1, 3, 40, 1000, 10 ** 9])}
     if what == "filter" and kind != "text":
         return {"do": what, "column": column, **bounds(kind, random)}
     if what == "equal":
@@ -186,6 +194,7 @@ def last_step_of(random):
 
 def questions_of(random):
     asked = [{"table": "left", "column": column, "fraction": random.choice([0, 1, 0.25, 0.9, random.random()]),
+              "outermost": random.choice([0, 1, 5, 100, 3000, 10 ** 9]),
               **bounds(kind, random)} for column, kind in LEFT]
     for _ in range(30):
         steps = [step_of(random) for _ in range(random.randrange(3))] + [last_step_of(random)]

@@ -100,6 +100,11 @@ far::dataframe apply(const far::dataframe& frame, const json& step, const tables
     return frame.sort(step.at("column").get<std::string>(),
                       step.at("descending").get<bool>() ? far::order::descending : far::order::ascending);
   }
+  if (what == "largest" || what == "smallest") {
+    const std::string column = step.at("column");
+    const std::size_t count = step.at("count");
+    return what == "largest" ? frame.largest(column, count) : frame.smallest(column, count);
+  }
   if (what == "filter") {
     const far::column& values = frame[step.at("column").get<std::string>()];
     return frame.filter(step.at("column").get<std::string>(), cell_of(step.at("lowest"), values.type()),
@@ -123,15 +128,24 @@ far::dataframe apply(const far::dataframe& frame, const json& step, const tables
   return frame.group_by(step.at("keys").get<std::vector<std::string>>(), wanted);
 }
 
+json json_of(const std::vector<far::cell>& values) {
+  json all = json::array();
+  for (const far::cell& one : values) all.push_back(json_of(one));
+  return all;
+}
+
 // About one column, which may lack some of the answers.
 json describe(const far::column& values, const json& question) {
   json said = {{"count", values.count()}, {"nulls", values.null_count()}};
   json counts = json::array();
   for (const auto& [value, times] : values.counts()) counts.push_back({json_of(value), times});
   said["counts"] = std::move(counts);
+  said["distinct"] = json_of(values.distinct());
   if (values.type() == far::column_type::text) return said;
   said["min"] = json_of(values.min());
   said["max"] = json_of(values.max());
+  said["largest"] = json_of(values.largest(question.at("outermost")));
+  said["smallest"] = json_of(values.smallest(question.at("outermost")));
   const far::cell lowest = cell_of(question.at("lowest"), values.type());
   const far::cell highest = cell_of(question.at("highest"), values.type());
   said["count_between"] = values.count_between(lowest, highest);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,59 @@ inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
   return found;
 }
 
+inline std::vector<cell> column::distinct() const {
+  std::vector<cell> found;
+  visit([&]<typename T>(const vector<T>& all) {
+    if constexpr (sizeof(T) == 1) {
+      for (const auto& [value, times] : counts()) found.push_back(value);
+    } else {
+      const std::vector<T> numbers = place_question(all, 1, [&](work where) {
+        return where == work::there ? far::distinct(all, valid(all)) : far::distinct(far::here(all), valid(all));
+      });
+      for (const T number : numbers) found.push_back(cell_of(number));
+    }
+  });
+  if (type_ == column_type::text) std::sort(found.begin(), found.end());
+  return found;
+}
+
+inline std::vector<cell> column::outermost(std::size_t count, detail::numbers_end from) const {
+  require_order();
+  return visit([&]<typename T>(const vector<T>& all) {
+    const summary<T> range = known(all);
+    const std::vector<T> numbers = place_question(all, passes_of_quantile, [&](work where) {
+      return where == work::there ? detail::outermost(all, range, count, from)
+                                  : detail::outermost(far::here(all), range, count, from);
+    });
+    std::vector<cell> found;
+    for (const T number : numbers) found.push_back(cell_of(number));
+    return found;
+  });
+}
+
+inline vector<std::size_t> column::rows_of_outermost(std::size_t count, detail::numbers_end from) const {
+  require_order();
+  return visit([&]<typename T>(const vector<T>& all) {
+    const summary<T> range = known(all);
+    const std::size_t wanted = std::min<std::size_t>(count, range.count());
+    if (wanted == 0) return vector<std::size_t>(all.home());
+    const T last = place_question(all, passes_of_quantile, [&](work where) {
+      return where == work::there ? detail::last_of_outermost(all, range, wanted, from)
+                                  : detail::last_of_outermost(far::here(all), range, wanted, from);
+    });
+    const std::optional<interval<T>> beyond = detail::interval_beyond(range, last, from);
+    vector<std::size_t> rows = beyond ? select_rows(all, *beyond) : vector<std::size_t>(all.home());
+    const vector<std::size_t> of_last = select_rows(all, interval<T>{last, last});
+    std::vector<std::size_t> some;
+    for (std::size_t first = 0; rows.size() < wanted; first += some.size()) {
+      some.resize(std::min<std::size_t>(wanted - rows.size(), 8192));
+      of_last.read(first, std::span<std::size_t>(some));
+      rows.append(some);
+    }
+    return rows;
+  });
+}
+
 inline vector<std::size_t> column::rows_containing(std::string_view text) const {
   if (type_ != column_type::text) throw_wrong_type();
   std::vector<bool> is_wanted(dictionary_->size());
@@ -108,17 +162,48 @@ inline vector<std::size_t> column::rows_containing(std::string_view text) const 
   return rows;
 }
 
+namespace detail {
+
+// Copies numbers out by their indices, in ascending order of these, whatever their own: so of a page that has many of
+// them all are read at once, and not one by one.
+template <typename T>
+class ordered_gatherer {
+ public:
+  static constexpr std::size_t most = std::size_t{1} << 16;
+
+  // As elements::gather(). Requires: there are at most `most` indices.
+  void gather(const vector<T>& from, std::span<const std::size_t> indices, std::span<T> into) {
+    const bool is_any_wrong = std::ranges::any_of(indices, [&](std::size_t one) { return one >= from.size(); });
+    if (is_any_wrong || std::ranges::is_sorted(indices)) return from.gather(indices, into);
+    order_.clear();
+    for (const std::size_t one : indices) order_.push_back(one * most + order_.size());
+    std::sort(order_.begin(), order_.end());
+    sorted_.resize(indices.size());
+    std::ranges::transform(order_, sorted_.begin(), [](std::uint64_t one) { return one / most; });
+    numbers_.resize(indices.size());
+    from.gather(sorted_, std::span<T>(numbers_));
+    for (std::size_t i = 0; i < numbers_.size(); ++i) into[order_[i] % most] = numbers_[i];
+  }
+
+ private:
+  std::vector<std::uint64_t> order_;  // indices with their positions; a vector has less than 2^48 numbers
+  std::vector<std::size_t> sorted_;
+  std::vector<T> numbers_;
+};
+
+}  // namespace detail
+
 inline column column::take(const vector<std::size_t>& rows) const {
   column taken = like(rows.home());
-  visit([&](const auto& all) {
-    using T = typename std::remove_cvref_t<decltype(all)>::value_type;
+  visit([&]<typename T>(const vector<T>& all) {
+    detail::ordered_gatherer<T> gatherer;
     std::vector<std::size_t> indices;
     std::vector<T> some;
     for (std::size_t first = 0; first < rows.size(); first += indices.size()) {
-      indices.resize(std::min<std::size_t>(rows.size() - first, 16'384));
+      indices.resize(std::min(rows.size() - first, gatherer.most));
       some.resize(indices.size());
       rows.read(first, std::span<std::size_t>(indices));
-      all.gather(indices, std::span<T>(some));
+      gatherer.gather(all, indices, std::span<T>(some));
       taken.append_numbers(std::span<const T>(some));
     }
   });

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <numeric>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -80,6 +83,58 @@ class pair_writer {
   std::vector<std::size_t> rights_;
 };
 
+// Of a row on the left: how many entries of the index have its key, and where the first of them is. Of a single one,
+// its row, so that the index is not read again.
+struct key_matches {
+  std::size_t count = 0;
+  std::size_t first_or_row = 0;
+};
+
+// Looks keys up in an index that is sorted by them. Many at a time, in their order: so the index, however large it is,
+// is walked over from front to back, and its pages ahead come in meanwhile.
+class index_prober {
+ public:
+  explicit index_prober(const vector<keyed_row>& index) : index_(index) {}
+
+  // Until the next call. Null has no matches.
+  [[nodiscard]] std::span<const key_matches> look_up(std::span<const std::uint64_t> keys) {
+    matches_.assign(keys.size(), {});
+    order_.resize(keys.size());
+    std::iota(order_.begin(), order_.end(), std::uint32_t{0});
+    std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) { return keys[a] < keys[b]; });
+    const scope here(index_.home().home());
+    const auto all = index_.range(here);
+    const auto end = all.end();
+    auto at = all.begin();
+    for (std::size_t i = 0; i < order_.size() && keys[order_[i]] != null_key;) {
+      const std::uint64_t key = keys[order_[i]];
+      at = first_from(at, end, key);
+      key_matches found{0, static_cast<std::size_t>(at - all.begin())};
+      std::size_t row = 0;
+      for (; at != end && (*at).key == key; ++at, ++found.count) row = (*at).row;
+      if (found.count == 1) found.first_or_row = row;
+      for (; i < order_.size() && keys[order_[i]] == key; ++i) matches_[order_[i]] = found;
+    }
+    return matches_;
+  }
+
+ private:
+  // The first entry from `at` on whose key is not less, found in steps that grow.
+  template <typename Iterator>
+  [[nodiscard]] static Iterator first_from(Iterator at, Iterator end, std::uint64_t key) {
+    std::ptrdiff_t step = 1;
+    while (end - at > step && at[step].key < key) {
+      at += step;
+      step *= 2;
+    }
+    return std::lower_bound(at, at + std::min(step + 1, end - at), keyed_row{key, 0});
+  }
+
+  const vector<keyed_row>& index_;
+  std::vector<std::uint32_t> order_;
+  std::vector<key_matches> matches_;
+};
+
 [[nodiscard]] inline joined_rows join_rows(const tag& in, const column& left, const column& right, join_kind kind) {
   pair_writer found(in);
   key_reader right_keys(right);
@@ -87,21 +142,22 @@ class pair_writer {
   key_reader left_keys(left);
   const key_translator translate(left, right);
   const walk how(in, left_keys.bytes());
+  index_prober prober(index);
   std::vector<std::uint64_t> keys;
   for (std::size_t first = 0; first < left.size(); first += keys.size()) {
-    keys.resize(std::min<std::size_t>(left.size() - first, 8192));
+    keys.resize(std::min<std::size_t>(left.size() - first, 131'072));
     left_keys.read(how, first, keys);
+    std::ranges::transform(keys, keys.begin(), translate);
+    const std::span<const key_matches> matches = prober.look_up(keys);
     const scope here(in.home());
     const auto all = index.range(here);
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      const std::uint64_t key = translate(keys[i]);
-      bool is_any = false;
-      auto at = key == null_key ? all.end() : std::lower_bound(all.begin(), all.end(), keyed_row{key, 0});
-      for (; at != all.end() && (*at).key == key; ++at) {
-        is_any = true;
-        found.add(first + i, (*at).row);
+      const auto [count, first_or_row] = matches[i];
+      if (count == 1) found.add(first + i, first_or_row);
+      for (std::size_t n = 0; count > 1 && n < count; ++n) {
+        found.add(first + i, all[static_cast<std::ptrdiff_t>(first_or_row + n)].row);
       }
-      if (!is_any && kind == join_kind::left) found.add(first + i, no_row);
+      if (count == 0 && kind == join_kind::left) found.add(first + i, no_row);
     }
   }
   return found.finish();
@@ -110,22 +166,22 @@ class pair_writer {
 // As column::take(), with nulls where there is no row.
 [[nodiscard]] inline column take_or_null(const column& from, const vector<std::size_t>& rows) {
   column taken = from.like(rows.home());
-  const scope here(rows.home().home());
-  from.visit([&](const auto& all) {
-    using T = typename std::remove_cvref_t<decltype(all)>::value_type;
+  from.visit([&]<typename T>(const vector<T>& all) {
+    ordered_gatherer<T> gatherer;
+    std::vector<std::size_t> some;
     std::vector<std::size_t> present;
     std::vector<T> values;
     std::vector<T> numbers;
-    for (const std::span<const std::size_t> part : rows.chunks(here)) {
+    for (std::size_t first = 0; first < rows.size(); first += some.size()) {
+      some.resize(std::min(rows.size() - first, gatherer.most));
+      rows.read(first, std::span<std::size_t>(some));
       present.clear();
-      for (const std::size_t row : part) {
-        if (row != no_row) present.push_back(row);
-      }
+      std::ranges::copy_if(some, std::back_inserter(present), [](std::size_t row) { return row != no_row; });
       values.resize(present.size());
-      all.gather(present, std::span<T>(values));
+      gatherer.gather(all, present, std::span<T>(values));
       numbers.clear();
       std::size_t next = 0;
-      for (const std::size_t row : part) numbers.push_back(row == no_row ? from.null_as<T>() : values[next++]);
+      for (const std::size_t row : some) numbers.push_back(row == no_row ? from.null_as<T>() : values[next++]);
       taken.append_numbers(std::span<const T>(numbers));
     }
   });
