@@ -26,8 +26,8 @@ std::string default_far_uri_for(const tier_circumstances& here) {
   const std::uint64_t reserve_bytes = std::min(memory.usable_bytes() / reserve_share, most_reserve_bytes);
   const std::uint64_t taken_bytes = here.budget_bytes + reserve_bytes;
   const std::uint64_t spare_bytes = memory.available_bytes - std::min(memory.available_bytes, taken_bytes);
-  const std::uint64_t compressed_bytes = std::min(here.budget_bytes, spare_bytes) / 2;
-  if (compressed_bytes < least_compressed_bytes) return "file:";
+  const std::uint64_t compressed_bytes = spare_bytes / 2;
+  if (compressed_bytes < least_compressed_bytes || here.data_is_limited) return "file:";
   return "zmem:" + with_unit(compressed_bytes) + "?leave=" + with_unit(reserve_bytes) + ",file:";
 }
 

@@ -11,7 +11,8 @@ namespace far::preload {
 struct tier_circumstances {
   platform::system_memory memory;
   std::uint64_t budget_bytes = 0;
-  bool files_in_ram = false;  // a plain `file:` would lie in a tmpfs
+  bool files_in_ram = false;     // a plain `file:` would lie in a tmpfs
+  bool data_is_limited = false;  // RLIMIT_DATA, against which all addresses of compressed memory count
 };
 
 // A URI: compressed memory as large as the machine can spare beside the budget, over a file if that is on a disk.

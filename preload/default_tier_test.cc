@@ -15,7 +15,7 @@ std::string uri(const platform::system_memory& memory, std::uint64_t budget_byte
 }
 
 TEST(default_tier, compressed_memory_over_the_disk) {
-  EXPECT_EQ(uri(machine, 2 * gib), "zmem:1024M?leave=2048M,file:");
+  EXPECT_EQ(uri(machine, 2 * gib), "zmem:4096M?leave=2048M,file:");
 }
 
 TEST(default_tier, takes_half_of_what_the_machine_can_spare) {
@@ -29,6 +29,10 @@ TEST(default_tier, only_the_disk_where_memory_is_short) {
   EXPECT_EQ(uri(machine, 14 * gib), "file:");
   EXPECT_EQ(uri(machine, 10 * gib - 32 * mib), "zmem:16M?leave=2048M,file:");
   EXPECT_EQ(uri(container, 1 * gib), "file:");
+}
+
+TEST(default_tier, only_the_disk_under_a_limit_on_data) {
+  EXPECT_EQ(default_far_uri_for({.memory = machine, .budget_bytes = 2 * gib, .data_is_limited = true}), "file:");
 }
 
 TEST(default_tier, compressed_memory_alone_where_files_are_in_ram) {

@@ -1,6 +1,7 @@
 #include "run.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -263,7 +264,10 @@ result<std::string> default_far_uri(std::uint64_t budget_bytes) {
   const result<platform::system_memory> memory = platform::read_system_memory();
   if (!memory) return memory.error();
   const bool in_ram = backend::lies_in_ram(backend::default_place_of_files().directory);
-  return preload::default_far_uri_for({.memory = memory.value(), .budget_bytes = budget_bytes, .files_in_ram = in_ram});
+  preload::tier_circumstances here{.memory = memory.value(), .budget_bytes = budget_bytes, .files_in_ram = in_ram};
+  rlimit data{};
+  here.data_is_limited = getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur != RLIM_INFINITY;
+  return preload::default_far_uri_for(here);
 }
 
 result<std::string> find_preload_library() {

@@ -73,7 +73,10 @@ class hints_test : public ::testing::Test {
   [[nodiscard]] std::string residents(const std::byte* block, std::size_t pages) const {
     std::string found;
     const std::uint8_t* const states = far_->state_bytes() + (block - far_->start()) / page_bytes;
-    for (std::size_t i = 0; i < pages; ++i) found += states[i] == engine::residency::byte_of_resident ? 'x' : '.';
+    for (std::size_t i = 0; i < pages; ++i) {
+      const std::uint8_t state = __atomic_load_n(states + i, __ATOMIC_RELAXED);
+      found += state == engine::residency::byte_of_resident ? 'x' : '.';
+    }
     return found;
   }
   // Waits for what was only read ahead. Less than the second after which the reclaimer looks at everything unasked.

@@ -52,6 +52,10 @@ bool spiller::is_fuller_than(std::uint64_t eighths) const {
   return most != capacity::no_bytes && now.occupied_bytes() > most / 8 * eighths;
 }
 
+bool spiller::is_nearly_full() const {
+  return is_fuller_than(ends_at);
+}
+
 void spiller::note_growth() {
   if (!wanted_.load(std::memory_order_relaxed) && is_fuller_than(begins_at)) {
     wanted_.store(true, std::memory_order_relaxed);

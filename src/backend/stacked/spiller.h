@@ -28,6 +28,8 @@ class spiller {
 
   // After an allocation: looks whether the first tier is nearly full.
   void note_growth();
+  // Fuller than moving leaves it.
+  [[nodiscard]] bool is_nearly_full() const;
   [[nodiscard]] bool wants_step() const;
 
   // Does what can be done at once; returns as backend::tend(). One thread at a time.

@@ -86,7 +86,7 @@ result<slot_id> stacked_backend::take_numbers(std::size_t count) {
 
 // In one tier if that has a run for them, and in as many pieces as need be otherwise.
 result<void> stacked_backend::place(slot_id first, std::size_t count) {
-  const bool avoids_first = time_.now_ns() < first_full_until_ns_.load(std::memory_order_relaxed);
+  const bool avoids_first = time_.now_ns() < first_full_until_ns_.load(std::memory_order_relaxed) || passes_first_by();
   int failure = ENOSPC;
   std::size_t done = 0;
   for (const unsigned tier : {0u, 1u}) {
@@ -101,6 +101,13 @@ result<void> stacked_backend::place(slot_id first, std::size_t count) {
   give_back(first, done);
   // Short enough to live inside std::string.
   return error{"far tier full", failure};
+}
+
+// What goes through the first tier only to move on costs twice. When it is nearly full, most new pages go by, so that
+// those in it stay for long, and a walk over more than it holds finds a part of it there (as in bimodal insertion).
+bool stacked_backend::passes_first_by() {
+  constexpr std::uint64_t one_of = 8;
+  return spiller_.is_nearly_full() && placed_.fetch_add(1, std::memory_order_relaxed) % one_of != 0;
 }
 
 std::size_t stacked_backend::place_in(unsigned tier, slot_id first, std::size_t count, int* failure) {

@@ -77,6 +77,7 @@ class stacked_backend final : public backend {
  private:
   [[nodiscard]] result<slot_id> take_numbers(std::size_t count);
   [[nodiscard]] result<void> place(slot_id first, std::size_t count);
+  [[nodiscard]] bool passes_first_by();
   [[nodiscard]] std::size_t place_in(unsigned tier, slot_id first, std::size_t count, int* failure);
   void give_back(slot_id first, std::size_t count);
 
@@ -88,6 +89,7 @@ class stacked_backend final : public backend {
   spiller spiller_;
   std::uint64_t numbered_ FAR_GUARDED_BY(growth_lock_);  // the most slots that the members have had
   std::atomic<std::uint64_t> first_full_until_ns_{0};
+  std::atomic<std::uint64_t> placed_{0};  // batches, while the first tier was nearly full
 };
 
 // The tiers that "FIRST,NEXT,..." names; a comma begins a tier where a scheme follows it.

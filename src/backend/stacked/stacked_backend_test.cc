@@ -152,6 +152,14 @@ TEST(stacked_backend, compressed_pages_move_on_when_the_machine_is_short_of_memo
   EXPECT_TRUE(tested.whole->allocate(1).ok()) << "there is room below";
 }
 
+TEST(stacked_backend, most_new_pages_go_by_a_first_tier_that_is_nearly_full) {
+  stack tested(memory_of(1024), memory_of(4096));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(tested.whole->allocate(1).ok());
+  EXPECT_GT(tested.first->report().used_slots, 780u);
+  EXPECT_LT(tested.first->report().used_slots, 820u);
+  EXPECT_EQ(tested.first->report().used_slots + tested.next->report().used_slots, 1000u);
+}
+
 TEST(stacked_backend, one_request_reaches_both_tiers) {
   stack tested(memory_of(256), memory_of(1024));
   const slot_id first = tested.whole->allocate(250).value();
