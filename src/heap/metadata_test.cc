@@ -33,7 +33,7 @@ std::uint64_t resident_bytes() {
 using metadata_test = heap::real_pager_test<>;
 
 // The budget is used up from the first part on, and the owners' words are there from the beginning, so what is added
-// with the second part is what the runtime keeps for each page: decisions/0085-used-objects.md.
+// with the second part is what the runtime keeps for each page: decisions/0085-a-card-is-an-object.md.
 TEST_F(metadata_test, stays_below_three_hundredths_of_the_far_heap) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "AddressSanitizer's own memory grows, too";

@@ -13,9 +13,10 @@
 
 namespace {
 
-constexpr std::array<std::uint64_t, 4> usual_distances{100, 1'000, 10'000, 100'000};  // in blocks
+constexpr std::array<std::uint64_t, 3> usual_distances{20, 200, 2'000};  // in blocks
 constexpr unsigned stops_at_a_distance = 32;
-constexpr long longest_sleep_ns = 50'000;
+constexpr long usual_sleep_ns = 50'000;
+constexpr long long_sleep_ns = 10'000'000;  // a page leaves, and its place is another object's
 
 std::atomic<std::uint64_t> threads{0};
 thread_local constinit std::uint64_t blocks_left = 0;
@@ -42,7 +43,8 @@ std::uint64_t next_random() {
     sched_yield();
     return;
   }
-  const timespec pause{0, static_cast<long>(next_random() % longest_sleep_ns)};
+  const long longest_ns = next_random() % 32 == 0 ? long_sleep_ns : usual_sleep_ns;
+  const timespec pause{0, static_cast<long>(next_random() % longest_ns)};
   nanosleep(&pause, nullptr);
 }
 
