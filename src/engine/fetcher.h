@@ -65,7 +65,7 @@ class fetcher {
   // Whether fetch() can start something; may be outdated unless the lock is held.
   [[nodiscard]] bool has_room() const { return free_flights() > 0; }
   [[nodiscard]] std::size_t free_flights() const { return free_flights_of(flights - spare_flights); }
-  [[nodiscard]] int event_descriptor() const { return transfers_->event_descriptor(); }
+  [[nodiscard]] int event_descriptor() const FAR_REQUIRES(lock) { return transfers_->event_descriptor(); }
 
   spin_lock lock;
 

@@ -40,9 +40,16 @@ void fault_thread::start() {
   stop_descriptor_ = platform::own_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   thread_ = platform::start_runtime_thread("farheap-fault", [this] { run(); });
   backoff waiting;
-  while (!at_work_.load(std::memory_order_acquire)) {
-    if (!serve()) waiting.pause();
+  for (outcome reached = outcome::progress; reached != outcome::handed_over;) {
+    reached = serve_until_at_work();
+    if (reached == outcome::nothing) waiting.pause();
   }
+}
+
+fault_thread::outcome fault_thread::serve_until_at_work() {
+  const lock_guard guard(fetcher_.lock);
+  if (at_work_) return outcome::handed_over;
+  return serve_locked() ? outcome::progress : outcome::nothing;
 }
 
 void fault_thread::stop() {
@@ -59,9 +66,9 @@ void fault_thread::stop() {
 // Spins for a while after the last work, then sleeps until the kernel reports a miss or a transfer completes.
 void fault_thread::run() {
   {
-    // The thread that starts this one may be in the middle of serve().
+    // From now on, the thread that starts this one serves no misses.
     const lock_guard guard(fetcher_.lock);
-    at_work_.store(true, std::memory_order_release);
+    at_work_ = true;
   }
   std::uint64_t last_work_ns = clock_.now_ns();
   while (!stopping_.load(std::memory_order_relaxed)) {
@@ -82,6 +89,10 @@ void fault_thread::run() {
 // Reads new misses and does all that can be done now. Returns whether anything was done.
 bool fault_thread::serve() {
   const lock_guard guard(fetcher_.lock);
+  return serve_locked();
+}
+
+bool fault_thread::serve_locked() {
   const bool is_new = read_new();
   return pending_.serve() || is_new;
 }
@@ -116,19 +127,26 @@ platform::page_id fault_thread::page_of(const platform::fault& reported) const {
 }
 
 // An arrival wakes us by itself, and takes longer than it is worth spinning.
-bool fault_thread::waits_for_device() const {
-  return !fetcher_.idle() && fetcher_.event_descriptor() >= 0;
+bool fault_thread::waits_for_device() {
+  return !fetcher_.idle() && arrivals_descriptor() >= 0;
+}
+
+// The first call opens it, while others may poll the fetcher.
+int fault_thread::arrivals_descriptor() {
+  const lock_guard guard(fetcher_.lock);
+  return fetcher_.event_descriptor();
 }
 
 // Sleeps until there is a miss or an arrival, or until pending misses must be looked at again.
 void fault_thread::sleep() {
   const bool waiting = !pending_.empty() || !fetcher_.idle();
+  const int arrivals = arrivals_descriptor();
   std::array<pollfd, 3> sources{
-      {{faults_.descriptor(), POLLIN, 0}, {stop_descriptor_, POLLIN, 0}, {fetcher_.event_descriptor(), POLLIN, 0}}};
+      {{faults_.descriptor(), POLLIN, 0}, {stop_descriptor_, POLLIN, 0}, {arrivals, POLLIN, 0}}};
   // Misses that wait for the evictor, or for a far tier without a descriptor, are looked at again soon.
   const timespec idle = stop_descriptor_ >= 0 ? timespec{1, 0} : timespec{0, 100'000'000};
   const timespec timeout = waiting ? timespec{0, 50'000} : idle;
-  ppoll(sources.data(), fetcher_.event_descriptor() < 0 ? 2 : 3, &timeout, nullptr);
+  ppoll(sources.data(), arrivals < 0 ? 2 : 3, &timeout, nullptr);
 }
 
 }  // namespace far::pager

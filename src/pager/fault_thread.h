@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -34,12 +35,17 @@ class fault_thread {
  private:
   static constexpr std::size_t faults_a_read = 64;
 
+  enum class outcome : std::uint8_t { nothing, progress, handed_over };
+
   void run();
+  [[nodiscard]] outcome serve_until_at_work();
   [[nodiscard]] bool serve();
-  [[nodiscard]] bool read_new();
+  [[nodiscard]] bool serve_locked() FAR_REQUIRES(fetcher_.lock);
+  [[nodiscard]] bool read_new() FAR_REQUIRES(fetcher_.lock);
   void tell_observer(const platform::fault& reported, std::uint64_t now_ns) const;
   [[nodiscard]] platform::page_id page_of(const platform::fault& reported) const;
-  [[nodiscard]] bool waits_for_device() const;
+  [[nodiscard]] bool waits_for_device();
+  [[nodiscard]] int arrivals_descriptor();
   void sleep();
 
   engine::engine& engine_;
@@ -51,7 +57,7 @@ class fault_thread {
   platform::monotonic_clock clock_;
   engine::miss_list pending_;
   int stop_descriptor_ = -1;
-  std::atomic<bool> at_work_{false};
+  bool at_work_ FAR_GUARDED_BY(fetcher_.lock) = false;
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
