@@ -64,9 +64,10 @@ result<std::unique_ptr<backend>> memory_backend::create(const memory_options& ch
     frames = platform::try_map_local(bytes);
   }
   if (frames == nullptr) {
-    return error{"far tier 'memory:' cannot reserve " + format_size(bytes) +
-                     " of addresses; choose a smaller capacity (memory:?capacity=2G) or raise the limit (ulimit -v)",
-                 ENOMEM};
+    return error{
+        "far tier 'memory:' cannot reserve " + format_size(bytes) +
+            " of addresses; choose a smaller capacity (memory:?capacity=2G) or raise the limit (ulimit -d, ulimit -v)",
+        ENOMEM};
   }
   return std::unique_ptr<backend>(std::make_unique<memory_backend>(frames, bytes / page_bytes, chosen));
 }

@@ -100,7 +100,7 @@ result<std::unique_ptr<backend>> zmem_backend::create(const zmem_options& chosen
   std::byte* const probe = platform::try_map_local(probe_bytes);
   if (probe == nullptr) {
     return error{"far tier 'zmem:' cannot reserve " + format_size(probe_bytes) +
-                     " of addresses; choose a smaller capacity (zmem:2G) or raise the limit (ulimit -v)",
+                     " of addresses; choose a smaller capacity (zmem:2G) or raise the limit (ulimit -d, ulimit -v)",
                  ENOMEM};
   }
   platform::unmap_local(probe, probe_bytes);
