@@ -1,5 +1,5 @@
 // The plugin that clang loads by -fpass-plugin.
-#include "hot.h"
+#include "marks.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/CommandLine.h"
@@ -28,7 +28,7 @@ void add_streams(llvm::FunctionPassManager& passes, llvm::OptimizationLevel leve
 void add_passes(llvm::PassBuilder& to) {
   to.registerPipelineStartEPCallback([](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
     if (level != llvm::OptimizationLevel::O0) {
-      passes.addPass(llvm::createModuleToFunctionPassAdaptor(hot_members()));
+      passes.addPass(marks());
     }
   });
   to.registerVectorizerStartEPCallback(add_streams);
