@@ -1,10 +1,10 @@
 #include "emit.h"
 
-#include "marks.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/TargetParser/Triple.h"
+#include "marks.h"
 
 namespace far::compiler {
 namespace {

@@ -144,8 +144,9 @@ void reader::allocate_locally(llvm::Value& stored, const place& at, unsigned dep
   if (name.empty()) {
     const bool allocates = called->hasFnAttribute(llvm::Attribute::AllocKind) || called->returnDoesNotAlias();
     if (allocates && !called->getName().starts_with("__farheap_local")) {
-      warn(at, "what is allocated for the variable is far, as only malloc, calloc, realloc, aligned_alloc and new can "
-               "make it local; call far_local_allocate()");
+      warn(at,
+           "what is allocated for the variable is far, as only malloc, calloc, realloc, aligned_alloc and new can "
+           "make it local; call far_local_allocate()");
     }
     return;
   }
@@ -192,7 +193,8 @@ void reader::read(llvm::Function& function) {
   for (llvm::BasicBlock& block : function) {
     for (llvm::Instruction& one : block) {
       auto* const address = llvm::dyn_cast<llvm::GetElementPtrInst>(&one);
-      auto* const type = address == nullptr ? nullptr : llvm::dyn_cast<llvm::StructType>(address->getSourceElementType());
+      auto* const type =
+          address == nullptr ? nullptr : llvm::dyn_cast<llvm::StructType>(address->getSourceElementType());
       if (type != nullptr && hot_types_.contains(type)) mark(*address, hot_scope);
       auto* const call = llvm::dyn_cast<llvm::IntrinsicInst>(&one);
       if (call == nullptr || (call->getIntrinsicID() != llvm::Intrinsic::ptr_annotation &&

@@ -1,10 +1,10 @@
 // The plugin that clang loads by -fpass-plugin.
-#include "marks.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Transforms/Utils/LCSSA.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "marks.h"
 #include "passes.h"
 #include "profile.h"
 #include "report.h"

@@ -1,10 +1,10 @@
 #include <optional>
 
 #include "function_pass.h"
-#include "marks.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
+#include "marks.h"
 #include "passes.h"
 #include "plan.h"
 #include "profile.h"

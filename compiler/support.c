@@ -319,8 +319,8 @@ static far_compiled_local_call* find_heap(struct local_heap* heap) {
   if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_local");
   Dl_info used, runtime;
   void* const allocator = call != NULL ? dlsym(NULL, heap->instead_of) : NULL;
-  const bool serves = allocator != NULL && dladdr(allocator, &used) != 0 && dladdr(*(void**)(void*)&call, &runtime) != 0 &&
-                      used.dli_fbase == runtime.dli_fbase;
+  const bool serves = allocator != NULL && dladdr(allocator, &used) != 0 &&
+                      dladdr(*(void**)(void*)&call, &runtime) != 0 && used.dli_fbase == runtime.dli_fbase;
   heap->call = serves ? call : NULL;
   __atomic_store_n(&heap->is_known, true, __ATOMIC_RELEASE);
   return heap->call;

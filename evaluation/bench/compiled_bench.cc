@@ -1,6 +1,6 @@
 // `farheap-bench compiled`: plain programs, compiled by clang -O3 and by the compile door (TrackFM, section 4):
-// natively, under `farheap run` in each fault mode with all and with a part of the memory that they want, and under Linux
-// swap. Also what the door costs: instructions, size of the code, time of compilation.
+// natively, under `farheap run` in each fault mode with all and with a part of the memory that they want, and under
+// Linux swap. Also what the door costs: instructions, size of the code, time of compilation.
 #include <errno.h>
 #include <fmt/format.h>
 
@@ -125,8 +125,7 @@ void count_instructions(const std::vector<measured>& programs, const std::string
 // ---- runs ----
 
 result<compiled_outcome> run_in_swap(const configuration& how, const measured& program, std::uint64_t local_bytes) {
-  const auto around =
-      set_up_peer(how.kind, how.cluster, static_cast<std::uint64_t>(program.peak_bytes), local_bytes);
+  const auto around = set_up_peer(how.kind, how.cluster, static_cast<std::uint64_t>(program.peak_bytes), local_bytes);
   if (!around) return around.error();
   const memory_cgroup& cgroup = *around.value().cgroup;
   const auto deadline_ns = std::max(least_deadline_ns, static_cast<std::uint64_t>(slowest_times * program.whole_ns));
@@ -328,9 +327,10 @@ result<outcome> run_compiled(const settings& chosen) {
       fmt::format("the far tier is {}; the share is of the most that the process compiled by clang holds with "
                   "everything local, at least 16 MiB; at 100% the runtime has more than that",
                   network_uri));
-  figures.note(fmt::format("swap: in a memory cgroup of the same size plus {}; the kernel's own CPU time is not in it; "
-                           "what takes more than {} times as long as with everything local is given up",
-                           format_size(peer_allowance_bytes), slowest_times));
+  figures.note(
+      fmt::format("swap: in a memory cgroup of the same size plus {}; the kernel's own CPU time is not in it; "
+                  "what takes more than {} times as long as with everything local is given up",
+                  format_size(peer_allowance_bytes), slowest_times));
   figures.note("instructions are those of a run with little data and without the runtime; compilation is CPU time");
   figures.note(fmt::format("code is that of whole programs; {:.1f} KiB of each of the door's is the support",
                            support_bytes.value() / 1024));

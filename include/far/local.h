@@ -14,8 +14,8 @@
  *
  * What the pointer leads to is local: accesses by way of it get neither guards nor streams, and what is allocated for
  * it, as by `running = malloc(n)`, comes from local memory, which does not count in the budget of `farheap run`. So do
- * calloc(), realloc(), aligned_alloc() and `new`; a warning names other allocations. Memory that is far after all traps,
- * as in a program that was compiled by any other compiler.
+ * calloc(), realloc(), aligned_alloc() and `new`; a warning names other allocations. Memory that is far after all
+ * traps, as in a program that was compiled by any other compiler.
  *
  *     FAR_FAR int find(const struct table* in, long key);             the opposite
  *
@@ -30,9 +30,9 @@
  *     FAR_HOT_BEGIN ... FAR_HOT_END                                   all members and static variables in between
  *
  * Hot structures: each access marks its page as used, and pages in use leave last. Mark what is small and used all the
- * time, beside data that comes and goes; where everything is hot, nothing is. The type of FAR_HOT_TYPE is complete, and no
- * union. Static variables are marked where they are defined, and only accesses in that file know it. The compiler warns
- * of marks that do nothing (-Wno-backend-plugin hides it). */
+ * time, beside data that comes and goes; where everything is hot, nothing is. The type of FAR_HOT_TYPE is complete, and
+ * no union. Static variables are marked where they are defined, and only accesses in that file know it. The compiler
+ * warns of marks that do nothing (-Wno-backend-plugin hides it). */
 #ifndef FAR_LOCAL_H
 #define FAR_LOCAL_H
 
@@ -44,8 +44,10 @@
 #define FAR_LOCAL_DATA __attribute__((annotate("far_local")))
 #define FAR_DETAIL_LOCAL_MEMORY __attribute__((annotate("far_local_memory")))
 #define FAR_FAR __attribute__((annotate("far_far"), noinline))
-#define FAR_LOCAL_BEGIN \
-  _Pragma("clang attribute push(__attribute__((annotate(\"far_local_region\"))), apply_to = any(function, variable(is_global)))")
+#define FAR_LOCAL_BEGIN                                                                                 \
+  _Pragma(                                                                                              \
+      "clang attribute push(__attribute__((annotate(\"far_local_region\"))), apply_to = any(function, " \
+      "variable(is_global)))")
 #define FAR_LOCAL_END _Pragma("clang attribute pop")
 #define FAR_HOT __attribute__((annotate("far_hot")))
 #define FAR_HOT_BEGIN \
@@ -53,10 +55,10 @@
 #define FAR_HOT_END _Pragma("clang attribute pop")
 /* A step over one object, which farheap-clang reads and takes out. */
 #define FAR_HOT_TYPE(...) FAR_DETAIL_HOT_TYPE(FAR_DETAIL_NAME(far_detail_hot_type_, __COUNTER__), __VA_ARGS__)
-#define FAR_DETAIL_HOT_TYPE(name, ...)                                                     \
+#define FAR_DETAIL_HOT_TYPE(name, ...)                                                                  \
   __attribute__((annotate("far_hot_type"), used, noinline)) static __VA_ARGS__* name(__VA_ARGS__* at) { \
-    return at + 1;                                                                         \
-  }                                                                                        \
+    return at + 1;                                                                                      \
+  }                                                                                                     \
   FAR_DETAIL_STATEMENT
 #define FAR_DETAIL_NAME(begin, number) FAR_DETAIL_JOINED(begin, number)
 #define FAR_DETAIL_JOINED(begin, number) begin##number
