@@ -44,10 +44,10 @@
 #define FAR_LOCAL_DATA __attribute__((annotate("far_local")))
 #define FAR_DETAIL_LOCAL_MEMORY __attribute__((annotate("far_local_memory")))
 #define FAR_FAR __attribute__((annotate("far_far"), noinline))
-#define FAR_LOCAL_BEGIN                                                                                 \
-  _Pragma(                                                                                              \
-      "clang attribute push(__attribute__((annotate(\"far_local_region\"))), apply_to = any(function, " \
-      "variable(is_global)))")
+#define FAR_DETAIL_PRAGMA(...) _Pragma(#__VA_ARGS__)
+#define FAR_LOCAL_BEGIN                                                                 \
+  FAR_DETAIL_PRAGMA(clang attribute push(__attribute__((annotate("far_local_region"))), \
+                                         apply_to = any(function, variable(is_global))))
 #define FAR_LOCAL_END _Pragma("clang attribute pop")
 #define FAR_HOT __attribute__((annotate("far_hot")))
 #define FAR_HOT_BEGIN \
