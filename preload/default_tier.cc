@@ -1,5 +1,7 @@
 #include "preload/default_tier.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "base/units.h"
@@ -29,6 +31,17 @@ std::string default_far_uri_for(const tier_circumstances& here) {
   const std::uint64_t compressed_bytes = spare_bytes / 2;
   if (compressed_bytes < least_compressed_bytes || here.data_is_limited) return "file:";
   return "zmem:" + with_unit(compressed_bytes) + "?leave=" + with_unit(reserve_bytes) + ",file:";
+}
+
+std::string default_far_uri_under_limit(const tier_circumstances& here) {
+  tier_circumstances limited = here;
+  limited.data_is_limited = true;
+  return default_far_uri_for(limited);
+}
+
+bool data_is_limited() {
+  rlimit data{};
+  return getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur != RLIM_INFINITY;
 }
 
 }  // namespace far::preload

@@ -18,4 +18,10 @@ struct tier_circumstances {
 // A URI: compressed memory as large as the machine can spare beside the budget, over a file if that is on a disk.
 [[nodiscard]] std::string default_far_uri_for(const tier_circumstances& here);
 
+// The default of a process in the same run that limits its own data, or had it limited by its parent.
+[[nodiscard]] std::string default_far_uri_under_limit(const tier_circumstances& here);
+
+// Whether this process has a limit on data.
+[[nodiscard]] bool data_is_limited();
+
 }  // namespace far::preload

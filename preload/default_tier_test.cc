@@ -35,6 +35,12 @@ TEST(default_tier, only_the_disk_under_a_limit_on_data) {
   EXPECT_EQ(default_far_uri_for({.memory = machine, .budget_bytes = 2 * gib, .data_is_limited = true}), "file:");
 }
 
+TEST(default_tier, only_the_disk_for_a_process_that_limits_its_data) {
+  const tier_circumstances unlimited{.memory = machine, .budget_bytes = 2 * gib};
+  EXPECT_EQ(default_far_uri_under_limit(unlimited), "file:");
+  EXPECT_NE(default_far_uri_for(unlimited), "file:");
+}
+
 TEST(default_tier, compressed_memory_alone_where_files_are_in_ram) {
   EXPECT_EQ(default_far_uri_for({.memory = machine, .budget_bytes = 2 * gib, .files_in_ram = true}), "zmem:");
 }

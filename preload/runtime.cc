@@ -29,6 +29,7 @@
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
+#include "preload/default_tier.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
 #include "preload/guests.h"
@@ -225,6 +226,14 @@ pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;
 }
 
+// A process whose limit is newer than the choice of the tier.
+void fit_far_tier_to_limit(settings& chosen) {
+  if (chosen.far_uri_under_limit.empty() || chosen.far_uri_under_limit == chosen.far_uri || !data_is_limited()) return;
+  log_line(log_level::verbose, "process %d (%s) has a limit on data, and %s as its far tier",
+           static_cast<int>(getpid()), program_invocation_short_name, chosen.far_uri_under_limit.c_str());
+  chosen.far_uri = chosen.far_uri_under_limit;
+}
+
 // The order matters. The pager starts before the allocator uses far memory, and the runtime is complete before the
 // first system call is dispatched. Wrong settings end the program; missing features of the machine make it run
 // natively.
@@ -240,6 +249,7 @@ void start() {
   starting->chosen = std::move(read).value();
   settings& chosen = starting->chosen;
   if (chosen.verbose) set_log_level(log_level::verbose);
+  fit_far_tier_to_limit(chosen);
   const result<fault_mode_choice> choice = choose_fault_mode(platform::probe_kernel(), chosen.mode);
   if (!choice) return run_natively(choice.error());
   if (choice.value().why_not_asked != nullptr) {

@@ -101,6 +101,7 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
   chosen.active = true;
   chosen.budget_bytes = bytes.value();
   if (const std::string_view far = value_of(look_up, variable::far_uri); !far.empty()) chosen.far_uri = far;
+  chosen.far_uri_under_limit = value_of(look_up, variable::far_uri_under_limit);
   if (const std::string_view name = value_of(look_up, variable::policy); !name.empty()) chosen.policy = name;
   if (const result<void> pace = read_pace(look_up, chosen.pace); !pace) return pace.error();
   chosen.stats_json = value_of(look_up, variable::stats_json);

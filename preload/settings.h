@@ -19,14 +19,15 @@ inline constexpr std::string_view automatic_fault_mode = "auto";
 // The environment variables. `farheap run` writes them after checking each value; users who set them by hand get the
 // same checks from read_settings(), but later and inside the program.
 namespace variable {
-inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";    // the budget, in bytes or as "512M"
-inline constexpr const char* far_uri = "FARHEAP_FAR";                // see backend::open
-inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";      // "auto", "thread" or "inline"
-inline constexpr const char* policy = "FARHEAP_POLICY";              // see engine::policy_names
-inline constexpr const char* free_ahead = "FARHEAP_FREE_AHEAD";      // "5%", see engine::eviction_pace
-inline constexpr const char* batch = "FARHEAP_BATCH";                // pages evicted at a time, "1" to "64"
-inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";      // an absolute path
-inline constexpr const char* verbose = "FARHEAP_VERBOSE";            // "1" or "0"
+inline constexpr const char* local_bytes = "FARHEAP_LOCAL_BYTES";              // the budget, in bytes or as "512M"
+inline constexpr const char* far_uri = "FARHEAP_FAR";                          // see backend::open
+inline constexpr const char* far_uri_under_limit = "FARHEAP_FAR_UNDER_LIMIT";  // see settings
+inline constexpr const char* fault_mode = "FARHEAP_FAULT_MODE";                // "auto", "thread" or "inline"
+inline constexpr const char* policy = "FARHEAP_POLICY";                        // see engine::policy_names
+inline constexpr const char* free_ahead = "FARHEAP_FREE_AHEAD";                // "5%", see engine::eviction_pace
+inline constexpr const char* batch = "FARHEAP_BATCH";                          // pages evicted at a time, "1" to "64"
+inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";                // an absolute path
+inline constexpr const char* verbose = "FARHEAP_VERBOSE";                      // "1" or "0"
 inline constexpr const char* trace_directory = "FARHEAP_TRACE_DIR";  // an absolute path: where to record misses
 inline constexpr const char* trace_sample = "FARHEAP_TRACE_SAMPLE";  // record one miss in so many; "1": all
 inline constexpr const char* job = "FARHEAP_JOB";                    // see job_name; not set: each for itself
@@ -42,6 +43,7 @@ struct settings {
   bool active = false;  // false: FARHEAP_LOCAL_BYTES is not set; everything else keeps its default
   std::uint64_t budget_bytes = 0;
   std::string far_uri = default_far_uri;
+  std::string far_uri_under_limit;        // of a process with a limit on data; empty: far_uri
   std::optional<pager::fault_mode> mode;  // none: auto
   std::string policy = default_policy;    // the name is checked when the engine makes the policy
   engine::eviction_pace pace = {};

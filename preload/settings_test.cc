@@ -46,6 +46,7 @@ TEST_F(settings_test, ABudgetAloneTakesTheDefaults) {
   EXPECT_TRUE(got.value().active);
   EXPECT_EQ(got.value().budget_bytes, 512 * mib);
   EXPECT_EQ(got.value().far_uri, "file:");
+  EXPECT_EQ(got.value().far_uri_under_limit, "");
   EXPECT_EQ(got.value().mode, std::nullopt);
   EXPECT_EQ(got.value().policy, "2q");
   EXPECT_EQ(got.value().pace.free_share, 0);
@@ -58,6 +59,7 @@ TEST_F(settings_test, ABudgetAloneTakesTheDefaults) {
 TEST_F(settings_test, EveryVariableArrives) {
   environment["FARHEAP_LOCAL_BYTES"] = "64M";
   environment["FARHEAP_FAR"] = "memory:?latency=5us";
+  environment["FARHEAP_FAR_UNDER_LIMIT"] = "file:";
   environment["FARHEAP_FAULT_MODE"] = "inline";
   environment["FARHEAP_POLICY"] = "fifo";
   environment["FARHEAP_FREE_AHEAD"] = "5%";
@@ -71,6 +73,7 @@ TEST_F(settings_test, EveryVariableArrives) {
   ASSERT_TRUE(got.ok()) << got.error().message;
   EXPECT_EQ(got.value().budget_bytes, 64 * mib);
   EXPECT_EQ(got.value().far_uri, "memory:?latency=5us");
+  EXPECT_EQ(got.value().far_uri_under_limit, "file:");
   EXPECT_EQ(got.value().mode, pager::fault_mode::in_line);
   EXPECT_EQ(got.value().policy, "fifo");
   EXPECT_EQ(got.value().pace.free_share, 0.05);

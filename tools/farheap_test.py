@@ -169,10 +169,12 @@ class environment_test(command_test):
         environment, said = self.run_and_show(
             "--local", "64M", "--far", "memory:?latency=5us", "--fault-mode", "inline", "--policy", "fifo",
             "--stats-json", "stats.json", "--verbose", env={
+                "FARHEAP_FAR_UNDER_LIMIT": "of:an-outer-run",
                 "LD_PRELOAD": "/lib/x86_64-linux-gnu/libm.so.6",
                 "ASAN_OPTIONS": "verify_asan_link_order=0"})
         self.assertEqual(environment["FARHEAP_LOCAL_BYTES"], str(64 << 20))
         self.assertEqual(environment["FARHEAP_FAR"], "memory:?latency=5us")
+        self.assertNotIn("FARHEAP_FAR_UNDER_LIMIT", environment)
         self.assertEqual(environment["FARHEAP_FAULT_MODE"], "inline")
         self.assertEqual(environment["FARHEAP_POLICY"], "fifo")
         self.assertEqual(environment["FARHEAP_STATS_JSON"], os.path.realpath(self.directory) + "/stats.json")
@@ -184,6 +186,7 @@ class environment_test(command_test):
     def test_defaults(self):
         environment, said = self.run_and_show("--local", "5%", env={"FARHEAP_STATS_JSON": "/of/an/outer/run"})
         self.assertRegex(environment["FARHEAP_FAR"], r"^(zmem:\d+M\?leave=\d+M,)?file:$")
+        self.assertEqual(environment["FARHEAP_FAR_UNDER_LIMIT"], "file:")
         self.assertEqual(environment["FARHEAP_FAULT_MODE"], "auto")
         self.assertEqual(environment["FARHEAP_POLICY"], "2q")
         self.assertNotIn("FARHEAP_STATS_JSON", environment)

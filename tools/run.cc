@@ -1,7 +1,6 @@
 #include "run.h"
 
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +39,7 @@ struct plan {
   std::uint64_t budget_bytes = 0;
   bool local_auto = false;  // it changes from then on
   std::string far_uri;
+  std::string far_uri_under_limit;  // empty: far_uri
   std::string far_description;
   std::string fault_mode;
   std::string remark;      // not empty: why the fault mode is not the usual one
@@ -131,13 +131,25 @@ bool limits_leave_room(plan& launch) {
   return fits.ok();
 }
 
+result<preload::tier_circumstances> tier_circumstances_with(std::uint64_t budget_bytes) {
+  const result<platform::system_memory> memory = platform::read_system_memory();
+  if (!memory) return memory.error();
+  return preload::tier_circumstances{
+      .memory = memory.value(),
+      .budget_bytes = budget_bytes,
+      .files_in_ram = backend::lies_in_ram(backend::default_place_of_files().directory),
+      .data_is_limited = preload::data_is_limited(),
+  };
+}
+
 // The far tier is opened once, as the program will, and given back.
 result<void> check_far(const run_options& chosen, plan& launch) {
   launch.far_uri = chosen.far_uri;
   if (launch.far_uri.empty()) {
-    const result<std::string> suitable = default_far_uri(launch.budget_bytes);
-    if (!suitable) return with_exit_code(suitable.error(), exit_failure);
-    launch.far_uri = suitable.value();
+    const result<preload::tier_circumstances> here = tier_circumstances_with(launch.budget_bytes);
+    if (!here) return with_exit_code(here.error(), exit_failure);
+    launch.far_uri = preload::default_far_uri_for(here.value());
+    launch.far_uri_under_limit = preload::default_far_uri_under_limit(here.value());
   }
   set_log_level(log_level::error);  // the program will give the warnings, once
   const result<std::unique_ptr<backend::backend>> opened = backend::open(launch.far_uri);
@@ -241,6 +253,7 @@ void set_environment(const plan& launch, const run_options& chosen) {
   if (!launch.why_native.empty()) return put(variable::local_bytes, "");
   put(variable::local_bytes, std::to_string(launch.budget_bytes));
   put(variable::far_uri, launch.far_uri);
+  put(variable::far_uri_under_limit, launch.far_uri_under_limit);
   put(variable::fault_mode, launch.fault_mode);
   put(variable::policy, launch.policy);
   put(variable::free_ahead, chosen.free_ahead);
@@ -261,13 +274,9 @@ void set_environment(const plan& launch, const run_options& chosen) {
 }  // namespace
 
 result<std::string> default_far_uri(std::uint64_t budget_bytes) {
-  const result<platform::system_memory> memory = platform::read_system_memory();
-  if (!memory) return memory.error();
-  const bool in_ram = backend::lies_in_ram(backend::default_place_of_files().directory);
-  preload::tier_circumstances here{.memory = memory.value(), .budget_bytes = budget_bytes, .files_in_ram = in_ram};
-  rlimit data{};
-  here.data_is_limited = getrlimit(RLIMIT_DATA, &data) == 0 && data.rlim_cur != RLIM_INFINITY;
-  return preload::default_far_uri_for(here);
+  const result<preload::tier_circumstances> here = tier_circumstances_with(budget_bytes);
+  if (!here) return here.error();
+  return preload::default_far_uri_for(here.value());
 }
 
 result<std::string> find_preload_library() {

@@ -1,6 +1,7 @@
 """Programs start, and go on, where something is missing: rights, /proc, system calls. With far memory if at all possible,
 natively if not, and never without a word."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -125,6 +126,18 @@ class Start(unittest.TestCase):
                 outcome = support.run([*limited, *self.farheap(*self.verifier(), far=far)])
                 self.check_same(outcome, far=True)
                 self.assertNotIn("warning", outcome.err)
+
+    def test_the_default_tier_of_a_program_that_limits_its_data(self):
+        limited = ["bash", "-c", 'ulimit -d 8000000 && exec "$@"', "bash", *self.verifier()]
+        with tempfile.TemporaryDirectory() as place:
+            report = os.path.join(place, "stats.json")
+            command = self.farheap(*limited, far=None)
+            command[command.index("--"):command.index("--")] = ["--stats-json", report]
+            outcome = support.run(command)
+            self.check_same(outcome, far=True)
+            self.assertNotIn("warning", outcome.err)
+            with open(report, encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["far"], "file:")
 
     def test_a_program_that_limits_its_data_below_what_it_has(self):
         for mode in ("thread", "inline"):
