@@ -10,6 +10,7 @@ HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_c
 
 SLOW_PATH void __farheap_guard(void);
 SLOW_PATH void __farheap_guards(void);
+SLOW_PATH void __farheap_hot(void);
 SLOW_PATH void __farheap_stream(void);
 SLOW_PATH void __farheap_gather(void);
 SLOW_PATH uint64_t __farheap_look(void);
@@ -17,9 +18,38 @@ SLOW_PATH void __farheap_ahead(void);
 
 SLOW_PATH void __farheap_guard(void) {}
 SLOW_PATH void __farheap_guards(void) {}
+SLOW_PATH void __farheap_hot(void) {}
 SLOW_PATH void __farheap_stream(void) {}
 SLOW_PATH void __farheap_gather(void) {}
 SLOW_PATH uint64_t __farheap_look(void) {
   return 0;
 }
 SLOW_PATH void __farheap_ahead(void) {}
+
+/* Of programs with allocation calls of their own. */
+__attribute__((weak)) void* malloc(size_t bytes);
+__attribute__((weak)) void* calloc(size_t count, size_t bytes);
+__attribute__((weak)) void* realloc(void* block, size_t bytes);
+__attribute__((weak)) void* aligned_alloc(size_t alignment, size_t bytes);
+__attribute__((weak)) void* _Znwm(size_t bytes);
+HIDDEN void* __farheap_local_malloc(size_t bytes);
+HIDDEN void* __farheap_local_calloc(size_t count, size_t bytes);
+HIDDEN void* __farheap_local_realloc(void* block, size_t bytes);
+HIDDEN void* __farheap_local_aligned_alloc(size_t alignment, size_t bytes);
+HIDDEN void* __farheap_local_new(size_t bytes);
+
+HIDDEN void* __farheap_local_malloc(size_t bytes) {
+  return malloc(bytes);
+}
+HIDDEN void* __farheap_local_calloc(size_t count, size_t bytes) {
+  return calloc(count, bytes);
+}
+HIDDEN void* __farheap_local_realloc(void* block, size_t bytes) {
+  return realloc(block, bytes);
+}
+HIDDEN void* __farheap_local_aligned_alloc(size_t alignment, size_t bytes) {
+  return aligned_alloc(alignment, bytes);
+}
+HIDDEN void* __farheap_local_new(size_t bytes) {
+  return _Znwm(bytes);
+}

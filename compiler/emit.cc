@@ -1,16 +1,16 @@
 #include "emit.h"
 
-#include "hot.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/TargetParser/Triple.h"
+#include "marks.h"
 
 namespace far::compiler {
 namespace {
 
 // Whether far/local.h says so: by FAR_LOCAL_DATA for the variable that it was loaded from, or by far_local_allocate().
-bool is_said_to_be_local(const llvm::Value* object) {
+bool leads_to_local(const llvm::Value* object) {
   if (const auto* const call = llvm::dyn_cast<llvm::CallBase>(object)) {
     const llvm::Function* const called = call->getCalledFunction();
     return called != nullptr && is_annotated(*called, "far_local_memory");
@@ -19,7 +19,7 @@ bool is_said_to_be_local(const llvm::Value* object) {
   const auto* const variable =
       load == nullptr ? nullptr
                       : llvm::dyn_cast<llvm::GlobalVariable>(llvm::getUnderlyingObject(load->getPointerOperand()));
-  return variable != nullptr && is_annotated(*variable, "far_local");
+  return variable != nullptr && (is_annotated(*variable, local_mark) || is_annotated(*variable, local_region_mark));
 }
 
 // The slow paths exist for programs of 64 bits. A build may compile other parts with the same compiler, for a GPU, a
@@ -31,16 +31,21 @@ bool is_for_us(const llvm::Module& module) {
 
 }  // namespace
 
+llvm::StringRef text_of(const llvm::Value* annotation) {
+  const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(annotation->stripPointerCasts());
+  const auto* const bytes = text == nullptr || !text->hasInitializer()
+                                ? nullptr
+                                : llvm::dyn_cast<llvm::ConstantDataSequential>(text->getInitializer());
+  return bytes != nullptr && bytes->isCString() ? bytes->getAsCString() : "";
+}
+
 bool is_annotated(const llvm::GlobalObject& object, llvm::StringRef annotation) {
   const llvm::GlobalVariable* const all = object.getParent()->getNamedGlobal("llvm.global.annotations");
   if (all == nullptr || !all->hasInitializer()) return false;
   for (const llvm::Use& entry : all->getInitializer()->operands()) {
     const auto* const fields = llvm::dyn_cast<llvm::ConstantStruct>(entry.get());
     if (fields == nullptr || fields->getOperand(0)->stripPointerCasts() != &object) continue;
-    const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(fields->getOperand(1)->stripPointerCasts());
-    const auto* const bytes =
-        text == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantDataSequential>(text->getInitializer());
-    if (bytes != nullptr && bytes->isCString() && bytes->getAsCString() == annotation) return true;
+    if (text_of(fields->getOperand(1)) == annotation) return true;
   }
   return false;
 }
@@ -163,7 +168,7 @@ bool is_own(const llvm::Value* pointer) {
 // Errs towards "it may": a needless guard costs a few instructions, a missing one a page fault. The search for the
 // object goes further than LLVM's default, because every object that it does not find gets a guard. An argument passed
 // by value is a copy on the stack, although its type is a pointer.
-bool may_be_far(const llvm::Value* pointer, const char** why) {
+bool may_be_far(const llvm::Instruction& access, const llvm::Value* pointer, const char** why) {
   if (pointer->getType()->getPointerAddressSpace() != 0) {
     *why = "in an address space of its own";
     return false;
@@ -194,7 +199,7 @@ bool may_be_far(const llvm::Value* pointer, const char** why) {
     *why = "just thrown";
     return false;
   }
-  if (is_said_to_be_local(object)) {
+  if (is_said_to_be_local(access) || leads_to_local(object)) {
     *why = "said to be local";
     return false;
   }
@@ -204,7 +209,7 @@ bool may_be_far(const llvm::Value* pointer, const char** why) {
 // A pointer is static itself: what it leads to is meant.
 bool is_hot_variable(const llvm::Value* object) {
   const auto* const variable = llvm::dyn_cast<llvm::GlobalVariable>(object);
-  return variable != nullptr && !variable->getValueType()->isPointerTy() && is_annotated(*variable, hot_annotation);
+  return variable != nullptr && !variable->getValueType()->isPointerTy() && is_annotated(*variable, hot_mark);
 }
 
 llvm::Value* pointer_of(llvm::Instruction& access) {
@@ -220,7 +225,7 @@ bool guards_arguments(const llvm::Function& function) {
 bool is_left_alone(const llvm::Function& function) {
   return function.isDeclaration() || !is_for_us(*function.getParent()) ||
          function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() || function.hasMinSize() ||
-         is_annotated(function, "far_local");
+         is_annotated(function, local_mark) || is_annotated(function, local_region_mark);
 }
 
 }  // namespace far::compiler

@@ -49,8 +49,11 @@ class emitter {
 // Whether the pointer is to the shared struct, or comes from it.
 [[nodiscard]] bool is_own(const llvm::Value* pointer);
 
-// Whether memory that the pointer may refer to can be far at all. If not, `*why` says so.
-[[nodiscard]] bool may_be_far(const llvm::Value* pointer, const char** why);
+// Whether memory that the access, by way of the pointer, may refer to can be far at all. If not, `*why` says so.
+[[nodiscard]] bool may_be_far(const llvm::Instruction& access, const llvm::Value* pointer, const char** why);
+
+// The characters of a constant such as an annotation names its text and its file by; none if it is no such constant.
+[[nodiscard]] llvm::StringRef text_of(const llvm::Value* annotation);
 
 // Whether llvm.global.annotations has the text for the function or variable.
 [[nodiscard]] bool is_annotated(const llvm::GlobalObject& object, llvm::StringRef annotation);

@@ -93,7 +93,7 @@ std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop, llv
                                 const llvm::DominatorTree& dominators, const char** why_not) {
   llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
   const char* why_local = nullptr;
-  if (pointer == nullptr || !may_be_far(pointer, &why_local)) return std::nullopt;
+  if (pointer == nullptr || !may_be_far(access, pointer, &why_local)) return std::nullopt;
   gather found{};
   found.access = &access;
   found.write = llvm::isa<llvm::StoreInst>(access);

@@ -1,7 +1,6 @@
 #include "advances.h"
 #include "emit.h"
 #include "function_pass.h"
-#include "hot.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DepthFirstIterator.h"
 #include "llvm/ADT/SetVector.h"
@@ -12,6 +11,7 @@
 #include "llvm/IR/MDBuilder.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
 #include "llvm/Transforms/Utils/Local.h"
+#include "marks.h"
 #include "passes.h"
 #include "profile.h"
 #include "report.h"
@@ -125,7 +125,7 @@ bool guarder::walks(const llvm::Instruction& access, llvm::Value* pointer) {
 // The reason why there is no guard; null if there is to be one.
 const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* pointer, const llvm::Value* base, bool hot) {
   const char* why = nullptr;
-  if (!may_be_far(pointer, &why)) return why;
+  if (!may_be_far(access, pointer, &why)) return why;
   if (access.isVolatile()) return "volatile";
   if (llvm::isa<llvm::Argument>(base) && !guards_arguments_ && !hot) return "of an object that the caller handed over";
   if (llvm::isNoAliasCall(base)) return "just allocated";

@@ -1,10 +1,10 @@
 // The plugin that clang loads by -fpass-plugin.
-#include "hot.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Transforms/Utils/LCSSA.h"
 #include "llvm/Transforms/Utils/LoopSimplify.h"
+#include "marks.h"
 #include "passes.h"
 #include "profile.h"
 #include "report.h"
@@ -28,7 +28,7 @@ void add_streams(llvm::FunctionPassManager& passes, llvm::OptimizationLevel leve
 void add_passes(llvm::PassBuilder& to) {
   to.registerPipelineStartEPCallback([](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
     if (level != llvm::OptimizationLevel::O0) {
-      passes.addPass(llvm::createModuleToFunctionPassAdaptor(hot_members()));
+      passes.addPass(marks());
     }
   });
   to.registerVectorizerStartEPCallback(add_streams);

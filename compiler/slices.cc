@@ -127,7 +127,7 @@ std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
                               const llvm::DominatorTree& dominators) {
   llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
   const char* why = nullptr;
-  if (pointer == nullptr || !may_be_far(pointer, &why)) return std::nullopt;
+  if (pointer == nullptr || !may_be_far(access, pointer, &why)) return std::nullopt;
   if (evolution.isLoopInvariant(evolution.getSCEV(pointer), &loop)) return std::nullopt;
   if (is_in_order(pointer, loop, evolution)) return std::nullopt;
   slicer found(loop, evolution, dominators);

@@ -1,10 +1,10 @@
 #include <optional>
 
 #include "function_pass.h"
-#include "hot.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
+#include "marks.h"
 #include "passes.h"
 #include "plan.h"
 #include "profile.h"
@@ -68,7 +68,7 @@ bool splitter::is_short(const llvm::Loop& loop, std::int64_t step_bytes) {
 std::optional<stream> splitter::stream_of(llvm::Instruction& access, llvm::Loop& loop) {
   llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
   const char* why = nullptr;
-  if (pointer == nullptr || !may_be_far(pointer, &why)) return std::nullopt;
+  if (pointer == nullptr || !may_be_far(access, pointer, &why)) return std::nullopt;
   const llvm::SCEV* address = evolution_.getSCEV(pointer);
   for (const llvm::Loop* inner = loops_.getLoopFor(access.getParent()); inner != &loop;
        inner = inner->getParentLoop()) {
@@ -211,7 +211,7 @@ bool splitter::is_regular(const llvm::Loop& loop) {
       if (access.isAtomic()) return false;
       llvm::Value* const pointer = const_cast<llvm::Value*>(llvm::getLoadStorePointerOperand(&access));
       const char* why = nullptr;
-      if (pointer == nullptr || !may_be_far(pointer, &why)) continue;
+      if (pointer == nullptr || !may_be_far(access, pointer, &why)) continue;
       const llvm::SCEV* const address = evolution_.getSCEV(pointer);
       if (evolution_.isLoopInvariant(address, &loop)) continue;
       const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(address);

@@ -1,9 +1,12 @@
 /* Code that farheap-clang links to each program and library: how it finds the runtime, and the slow paths of what the
  * passes emit. Compiled by the same clang, for the calling convention. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <far/detail/compiled.h>
 #include <far/hint.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -298,6 +301,65 @@ SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_hi
       address, 1,
       far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .sequential = waits, .prefetch = !waits}),
       site);
+}
+
+/* Blocks for FAR_LOCAL_DATA. They come from the runtime's heap if the program has no allocator of its own, because they
+ * will be freed to the program's. */
+struct local_heap {
+  const char* instead_of;
+  far_compiled_local_call* call;
+  bool is_known;
+};
+static struct local_heap heap_of_c = {.instead_of = "malloc"};
+static struct local_heap heap_of_cxx = {.instead_of = "_Znwm"};
+
+static far_compiled_local_call* find_heap(struct local_heap* heap) {
+  if (__atomic_load_n(&heap->is_known, __ATOMIC_ACQUIRE)) return heap->call;
+  far_compiled_local_call* call = far_compiled_local;
+  if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_local");
+  Dl_info used, runtime;
+  void* const allocator = call != NULL ? dlsym(NULL, heap->instead_of) : NULL;
+  const bool serves = allocator != NULL && dladdr(allocator, &used) != 0 &&
+                      dladdr(*(void**)(void*)&call, &runtime) != 0 && used.dli_fbase == runtime.dli_fbase;
+  heap->call = serves ? call : NULL;
+  __atomic_store_n(&heap->is_known, true, __ATOMIC_RELEASE);
+  return heap->call;
+}
+
+HIDDEN void* __farheap_local_malloc(size_t bytes);
+HIDDEN void* __farheap_local_calloc(size_t count, size_t bytes);
+HIDDEN void* __farheap_local_realloc(void* block, size_t bytes);
+HIDDEN void* __farheap_local_aligned_alloc(size_t alignment, size_t bytes);
+HIDDEN void* __farheap_local_new(size_t bytes);
+__attribute__((weak)) void* _Znwm(size_t bytes);
+
+HIDDEN void* __farheap_local_malloc(size_t bytes) {
+  far_compiled_local_call* const heap = find_heap(&heap_of_c);
+  return heap != NULL ? heap(NULL, _Alignof(max_align_t), bytes) : malloc(bytes);
+}
+
+HIDDEN void* __farheap_local_calloc(size_t count, size_t bytes) {
+  far_compiled_local_call* const heap = find_heap(&heap_of_c);
+  size_t all = 0;
+  if (heap == NULL || __builtin_mul_overflow(count, bytes, &all)) return calloc(count, bytes);
+  return heap(NULL, _Alignof(max_align_t), all);
+}
+
+HIDDEN void* __farheap_local_realloc(void* block, size_t bytes) {
+  far_compiled_local_call* const heap = find_heap(&heap_of_c);
+  return heap != NULL ? heap(block, _Alignof(max_align_t), bytes) : realloc(block, bytes);
+}
+
+HIDDEN void* __farheap_local_aligned_alloc(size_t alignment, size_t bytes) {
+  far_compiled_local_call* const heap = find_heap(&heap_of_c);
+  return heap != NULL ? heap(NULL, alignment, bytes) : aligned_alloc(alignment, bytes);
+}
+
+/* Operator new throws where there is no memory. */
+HIDDEN void* __farheap_local_new(size_t bytes) {
+  far_compiled_local_call* const heap = find_heap(&heap_of_cxx);
+  void* const block = heap != NULL ? heap(NULL, _Alignof(max_align_t), bytes) : NULL;
+  return block != NULL ? block : _Znwm(bytes);
 }
 
 /* Runs the program again, by `farheap run`: FARHEAP_LOCAL says that it wants far memory, and nobody has started the

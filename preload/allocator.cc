@@ -138,8 +138,8 @@ void* allocate_for_runtime(std::size_t bytes, std::size_t alignment_bytes) noexc
   return far_je_mallocx(bytes, MALLOCX_ALIGN(alignment_bytes) | local_arena_flags);
 }
 
-void* allocate_zeroed_for_runtime(std::size_t bytes) noexcept {
-  void* const block = allocate_for_runtime(bytes, 1);
+void* allocate_zeroed_for_runtime(std::size_t bytes, std::size_t alignment_bytes) noexcept {
+  void* const block = allocate_for_runtime(bytes, alignment_bytes);
   if (block != nullptr) std::memset(block, 0, bytes);
   return block;
 }
@@ -234,10 +234,11 @@ result<void> use_far_memory(pager::pager& pager) {
   return {};
 }
 
-void* allocate_record(std::size_t bytes) noexcept {
-  if (platform::on_runtime_thread()) return allocate_zeroed_for_runtime(bytes);
+void* allocate_record(std::size_t bytes, std::size_t alignment_bytes) noexcept {
+  if (platform::on_runtime_thread()) return allocate_zeroed_for_runtime(bytes, alignment_bytes);
   check_order_of_locks();
-  return far_je_mallocx(std::max<std::size_t>(bytes, 1), local_arena_flags | MALLOCX_ZERO);
+  return far_je_mallocx(std::max<std::size_t>(bytes, 1),
+                        MALLOCX_ALIGN(alignment_bytes) | local_arena_flags | MALLOCX_ZERO);
 }
 
 void* reallocate_record(void* block, std::size_t bytes) noexcept {
@@ -265,7 +266,7 @@ void* allocate_zeroed(std::size_t count, std::size_t bytes) noexcept {
   std::size_t all = 0;
   if (__builtin_mul_overflow(count, bytes, &all) || all > most_bytes) return refuse();
   pager::pager* const far = far_memory_for_caller();
-  if (far == nullptr && platform::on_runtime_thread()) return allocate_zeroed_for_runtime(all);
+  if (far == nullptr && platform::on_runtime_thread()) return allocate_zeroed_for_runtime(all, 1);
   check_order_of_locks();
   if (far == nullptr) return far_je_calloc(count, bytes);
   return all < large_block_bytes ? far_je_calloc(count, bytes) : allocate_large(*far, all, page_bytes);

@@ -16,8 +16,9 @@ inline constexpr std::size_t large_block_bytes = std::size_t{32} << 20;
 // From now on the program's blocks come from `pager`. Blocks handed out before stay where they are. Called once.
 [[nodiscard]] result<void> use_far_memory(pager::pager& pager);
 
-// Allocate a zeroed structure of the C library, or make a block one. Always local, see c_library.h.
-void* allocate_record(std::size_t bytes) noexcept;
+// Allocate a zeroed structure of the C library, or make a block one. Always local, see c_library.h. So is what a
+// program says to be local (far/local.h). `alignment_bytes`: a power of two.
+void* allocate_record(std::size_t bytes, std::size_t alignment_bytes = 1) noexcept;
 void* reallocate_record(void* block, std::size_t bytes) noexcept;
 
 // The malloc family. Each sets errno as the C library's would.

@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "far/detail/api.h"
+#include "far/detail/compiled.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
 #include "preload/tracer.h"
@@ -150,6 +151,15 @@ FAR_API void* pvalloc(std::size_t bytes) {
 }
 FAR_API void cfree(void* block) {
   give_back(block);
+}
+
+// Of programs of farheap-clang.
+FAR_API void* far_compiled_local(void* block, std::size_t alignment, std::size_t bytes) {
+  if (bytes > largest_block_bytes || !std::has_single_bit(alignment)) return or_enomem(nullptr);
+  if (block == nullptr) return or_enomem(far::preload::allocate_record(bytes, alignment));
+  if (bytes != 0) return or_enomem(far::preload::reallocate_record(block, bytes));
+  give_back(block);
+  return nullptr;
 }
 
 }  // extern "C"

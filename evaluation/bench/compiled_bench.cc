@@ -1,26 +1,23 @@
 // `farheap-bench compiled`: plain programs, compiled by clang -O3 and by the compile door (TrackFM, section 4):
-// natively, under `farheap run` in each fault mode with all and with a part of the memory that they want, and under the
-// swap that the machine has. Also what the door costs: instructions, size of the code, time of compilation.
+// natively, under `farheap run` in each fault mode with all and with a part of the memory that they want, and under
+// Linux swap. Also what the door costs: instructions, size of the code, time of compilation.
 #include <errno.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
 #include "child.h"
+#include "clocks.h"
 #include "compiled_programs.h"
 #include "heap_bench.h"
-#include "memory_cgroup.h"
 #include "peer_setup.h"
 #include "report_charts.h"
 #include "scratch_folder.h"
-#include "system_file.h"
 
 namespace far::bench {
 
@@ -28,7 +25,7 @@ namespace {
 
 constexpr const char* local_name = "clang -O3, all local";
 constexpr const char* bare_name = "compiled, no runtime";
-constexpr const char* swap_name = "clang -O3, swap";
+constexpr const char* swap_prefix = "clang -O3, swap";
 constexpr const char* clang_prefix = "clang -O3, farheap run";
 constexpr const char* door_prefix = "compiled, farheap run";
 
@@ -36,7 +33,8 @@ struct configuration {
   const char* name;
   compiler by;
   const char* mode;  // of farheap run; none: without the runtime
-  bool is_swap = false;
+  peer kind = peer::none;
+  int cluster = 3;  // page-cluster, for swap
 };
 
 constexpr std::array configurations = {
@@ -45,8 +43,15 @@ constexpr std::array configurations = {
     configuration{"compiled, farheap run, thread", compiler::door, "thread"},
     configuration{"clang -O3, farheap run, inline", compiler::clang, "inline"},
     configuration{"clang -O3, farheap run, thread", compiler::clang, "thread"},
-    configuration{swap_name, compiler::clang, nullptr, true},
+    configuration{"clang -O3, swap, loop in RAM, page-cluster 3", compiler::clang, nullptr, peer::loop_swap},
+    configuration{"clang -O3, swap, loop in RAM, page-cluster 0", compiler::clang, nullptr, peer::loop_swap, 0},
+    configuration{"clang -O3, swap, zram, page-cluster 3", compiler::clang, nullptr, peer::zram_swap},
+    configuration{"clang -O3, swap, zram, page-cluster 0", compiler::clang, nullptr, peer::zram_swap, 0},
 };
+
+// What swaps longer than so many times everything local is given up: it would hold up all others and misses every aim.
+constexpr double slowest_times = 60;
+constexpr std::uint64_t least_deadline_ns = 60'000'000'000;
 
 // A program, and what is known of it before it is measured in less memory.
 struct measured {
@@ -54,6 +59,7 @@ struct measured {
   std::array<std::string, 2> paths = {};  // by compiler
   std::string results = {};
   double peak_bytes = 0;  // with everything local
+  double whole_ns = 0;    // likewise, from its start to its end
 
   [[nodiscard]] const std::string& path(compiler by) const { return paths[static_cast<std::size_t>(by)]; }
 };
@@ -118,28 +124,17 @@ void count_instructions(const std::vector<measured>& programs, const std::string
 
 // ---- runs ----
 
-// The reason why swap is no peer here, or nothing. Never makes any: what the machine has is the peer.
-std::optional<std::string> no_swap(double wanted_bytes) {
-  const auto areas = read_system_file("/proc/swaps");
-  if (!areas) return areas.error().message;
-  if (areas.value().find('\n') == std::string::npos) {
-    return "this machine has no swap; make some, such as on zram, and measure again";
+result<compiled_outcome> run_in_swap(const configuration& how, const measured& program, std::uint64_t local_bytes) {
+  const auto around = set_up_peer(how.kind, how.cluster, static_cast<std::uint64_t>(program.peak_bytes), local_bytes);
+  if (!around) return around.error();
+  const memory_cgroup& cgroup = *around.value().cgroup;
+  const auto deadline_ns = std::max(least_deadline_ns, static_cast<std::uint64_t>(slowest_times * program.whole_ns));
+  auto ran = run_program(program.run, program.path(how.by),
+                         {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", cgroup.members_file()}, "", deadline_ns);
+  if (!ran && cgroup.has_killed()) {
+    return error{"the kernel found no page to take from its cgroup, and killed it", ENOMEM};
   }
-  const auto memory = read_system_file("/proc/meminfo");
-  if (!memory) return memory.error().message;
-  std::istringstream lines(memory.value());
-  for (std::string name, kilobytes, rest; lines >> name >> kilobytes && std::getline(lines, rest);) {
-    if (name == "SwapFree:" && std::stod(kilobytes) * 1024 < wanted_bytes) return "too little of its swap is free";
-  }
-  return {};
-}
-
-result<compiled_outcome> run_in_swap(const measured& program, std::uint64_t local_bytes) {
-  if (const auto reason = no_swap(program.peak_bytes)) return error{*reason, ENOSPC};
-  const auto cgroup = memory_cgroup::create(local_bytes + peer_allowance_bytes);
-  if (!cgroup) return cgroup.error();
-  return run_program(program.run, program.path(compiler::clang),
-                     {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", cgroup.value()->members_file()}, {});
+  return ran;
 }
 
 result<compiled_outcome> run_with(const configuration& how, const measured& program, unsigned percent,
@@ -148,7 +143,7 @@ result<compiled_outcome> run_with(const configuration& how, const measured& prog
   const auto all_bytes = static_cast<std::uint64_t>(program.peak_bytes);
   const std::uint64_t local_bytes =
       percent >= 100 ? 2 * all_bytes + 64 * mib : std::max(all_bytes * percent / 100, 16 * mib);
-  if (how.is_swap) return run_in_swap(program, local_bytes);
+  if (how.kind != peer::none) return run_in_swap(how, program, local_bytes);
   if (how.mode == nullptr) return run_program(program.run, program.path(how.by), {}, {});
   const std::string stats = program.run.load.empty() ? folder + "/stats.json" : "";
   std::vector<std::string> launcher = {
@@ -160,8 +155,10 @@ result<compiled_outcome> run_with(const configuration& how, const measured& prog
 }
 
 result<void> measure_local(measured& program, const std::vector<unsigned>& percents, report& figures) {
+  const std::uint64_t start_ns = monotonic_ns();
   const auto ran = run_program(program.run, program.path(compiler::clang), {}, {});
   if (!ran) return ran.error();
+  program.whole_ns = std::max(program.whole_ns, static_cast<double>(monotonic_ns() - start_ns));
   if (!program.results.empty() && program.results != ran.value().results) {
     return error{"two runs have different results", EILSEQ};
   }
@@ -173,7 +170,7 @@ result<void> measure_local(measured& program, const std::vector<unsigned>& perce
 
 bool is_needless(const configuration& how, unsigned percent) {
   // Where everything fits there is nothing to swap; without the runtime all is local.
-  return percent >= 100 ? how.is_swap : how.mode == nullptr && !how.is_swap;
+  return percent >= 100 ? how.kind != peer::none : how.mode == nullptr && how.kind == peer::none;
 }
 
 void run_once(const settings& chosen, const std::vector<unsigned>& percents, std::vector<measured>& programs,
@@ -195,8 +192,7 @@ void run_once(const settings& chosen, const std::vector<unsigned>& percents, std
         if (ran) {
           add_figures(figures, {row_of(program, percent), how.name, 1}, ran.value());
         } else {
-          figures.skip(how.name, how.is_swap ? ran.error().message
-                                             : fmt::format("{}: {}", row_of(program, percent), ran.error().message));
+          figures.skip(how.name, fmt::format("{}: {}", row_of(program, percent), ran.error().message));
         }
       }
     }
@@ -247,7 +243,7 @@ void compare_program(const measured& program, const aimed& one, report& figures)
   aim_at(figures, name + ", all local, farheap run: time over clang -O3", best_of(figures, all, door_prefix),
          best_of(figures, all, local_name), one.local_over_clang, false);
   const double mine = best_of(figures, part, door_prefix);
-  aim_at(figures, part + ": speed over swap", best_of(figures, part, swap_name), mine, one.over_swap, true);
+  aim_at(figures, part + ": speed over swap", best_of(figures, part, swap_prefix), mine, one.over_swap, true);
   aim_at(figures, part + ": speed over clang -O3 under farheap run", best_of(figures, part, clang_prefix), mine,
          one.over_run, true);
   aim_at(figures, part + ": time over all local", mine, best_of(figures, part, local_name), one.over_local, false);
@@ -324,13 +320,17 @@ result<outcome> run_compiled(const settings& chosen) {
   for (unsigned run = 1; run <= runs; ++run) {
     fmt::print(stderr, "compiled: run {} of {}\n", run, runs);
     run_once(chosen, percents, programs, folder.path(), figures);
-    if (stop_requested()) return error{"stopped by a signal", EINTR};
+    if (stop_requested()) return error{"stopped by a signal; devices, swap and cgroups are undone", EINTR};
   }
   compare(programs, support_bytes.value(), figures);
   figures.note(
       fmt::format("the far tier is {}; the share is of the most that the process compiled by clang holds with "
                   "everything local, at least 16 MiB; at 100% the runtime has more than that",
                   network_uri));
+  figures.note(
+      fmt::format("swap: in a memory cgroup of the same size plus {}; the kernel's own CPU time is not in it; "
+                  "what takes more than {} times as long as with everything local is given up",
+                  format_size(peer_allowance_bytes), slowest_times));
   figures.note("instructions are those of a run with little data and without the runtime; compilation is CPU time");
   figures.note(fmt::format("code is that of whole programs; {:.1f} KiB of each of the door's is the support",
                            support_bytes.value() / 1024));

@@ -19,7 +19,6 @@ namespace far::bench {
 namespace {
 
 constexpr std::uint64_t compile_deadline_ns = 600'000'000'000;
-constexpr std::uint64_t run_deadline_ns = 600'000'000'000;
 
 // The build folder is inside the source tree, as the presets have it.
 std::string source(const std::string& path) {
@@ -104,8 +103,9 @@ result<nlohmann::json> read_json(const std::string& text) {
 }
 
 // A server leaves no statistics that end with its work.
-result<compiled_outcome> run_server_program(const compiled_program& program, const std::vector<std::string>& command) {
-  const auto ran = run_server(command, program.load, run_deadline_ns);
+result<compiled_outcome> run_server_program(const compiled_program& program, const std::vector<std::string>& command,
+                                            std::uint64_t deadline_ns) {
+  const auto ran = run_server(command, program.load, deadline_ns);
   if (!ran) return ran.error();
   compiled_outcome outcome;
   outcome.seconds = ran.value().seconds;
@@ -175,14 +175,15 @@ result<double> support_code_bytes(const std::string& folder) {
 }
 
 result<compiled_outcome> run_program(const compiled_program& program, const std::string& path,
-                                     const std::vector<std::string>& launcher, const std::string& stats_file) {
+                                     const std::vector<std::string>& launcher, const std::string& stats_file,
+                                     std::uint64_t deadline_ns) {
   std::vector<std::string> command = launcher;
   command.push_back(path);
   command.insert(command.end(), program.arguments.begin(), program.arguments.end());
-  if (!program.load.empty()) return run_server_program(program, command);
+  if (!program.load.empty()) return run_server_program(program, command, deadline_ns);
   std::error_code ignored;  // there may be none yet
   std::filesystem::remove(stats_file, ignored);
-  const auto ended = run_child(command, run_deadline_ns);
+  const auto ended = run_child(command, deadline_ns);
   if (!ended) return ended.error();
   const auto said = read_json(ended.value().output);
   if (!said) return said.error();
@@ -208,7 +209,7 @@ result<double> count_program_instructions(const compiled_program& program, const
   const std::string profile = folder + "/profile";
   std::vector<std::string> command = {valgrind, "--quiet", "--tool=callgrind", "--callgrind-out-file=" + profile, path};
   command.insert(command.end(), program.few.begin(), program.few.end());
-  const auto ended = run_child(command, run_deadline_ns);
+  const auto ended = run_child(command, program_deadline_ns);
   if (!ended) return error{"under valgrind: " + ended.error().message, ended.error().code};
   std::ifstream file(profile);
   for (std::string line; std::getline(file, line);) {

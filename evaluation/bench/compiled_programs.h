@@ -50,11 +50,14 @@ struct compiled_outcome {
   double fetched_pages = -1;
 };
 
+inline constexpr std::uint64_t program_deadline_ns = 600'000'000'000;
+
 // Runs what was built by `launcher`, words that stand before its command. `stats_file`: where the launcher leaves the
 // runtime's statistics, or nothing.
 [[nodiscard]] result<compiled_outcome> run_program(const compiled_program& program, const std::string& path,
                                                    const std::vector<std::string>& launcher,
-                                                   const std::string& stats_file);
+                                                   const std::string& stats_file,
+                                                   std::uint64_t deadline_ns = program_deadline_ns);
 
 // All instructions of a run with `few` data and without a runtime, counted by valgrind. Fails with what to install.
 [[nodiscard]] result<double> count_program_instructions(const compiled_program& program, const std::string& path,

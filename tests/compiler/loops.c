@@ -1,5 +1,4 @@
 // Loops and accesses whose code compile_test.py looks at. One a function.
-#include <far/local.h>
 #include <stddef.h>
 #include <stdlib.h>
 
@@ -211,89 +210,4 @@ long on_stack(const unsigned* indices) {
   long local[64];
   for (size_t i = 0; i < 64; ++i) local[i] = rand();
   return local[indices[0] & 63] + local[indices[1] & 63];
-}
-
-FAR_LOCAL long left_alone(const long* a, const unsigned* indices, size_t n) {
-  long total = 0;
-  for (size_t i = 0; i < n; ++i) total += a[indices[i]] + a[i];
-  return total;
-}
-
-// The same accesses, by way of pointers with and without FAR_LOCAL_DATA.
-FAR_LOCAL_DATA long* local_numbers;
-long* numbers;
-long of_local_data(const unsigned* indices, size_t n) {
-  long total = 0;
-  for (size_t i = 0; i < n; ++i) total += local_numbers[i] + local_numbers[local_numbers[i] & 7];
-  return total + local_numbers[indices[0]];
-}
-long of_data(const unsigned* indices, size_t n) {
-  long total = 0;
-  for (size_t i = 0; i < n; ++i) total += numbers[i] + numbers[numbers[i] & 7];
-  return total + numbers[indices[0]];
-}
-
-// Memory of its own that stays local.
-long of_local_memory(const unsigned* indices, unsigned size) {
-  long* const own = far_local_allocate(size * sizeof *own);
-  for (unsigned i = 0; i < size; ++i) own[i] = i * 3l;
-  const long found = own[indices[0]] + own[indices[1]];
-  far_local_free(own, size * sizeof *own);
-  return found;
-}
-
-FAR_FAR long of_argument(const struct item* at) {
-  return at->value;
-}
-long of_usual_argument(const struct item* at) {
-  return at->value;
-}
-
-// Hot: by members, by what a static pointer leads to, by static arrays, and by the pragma. `other` is not.
-struct name {
-  FAR_HOT long key;
-  FAR_HOT struct name* next;
-  char text[200];
-};
-long find_name(const struct name* at, long key) {
-  for (; at != NULL; at = at->next) {
-    if (at->key == key) return at->text[3];
-  }
-  return -1;
-}
-FAR_HOT static long tallies[4096];
-void tally(const unsigned* text, size_t n) {
-  for (size_t i = 0; i < n; ++i) tallies[text[i] & 4095]++;
-}
-long sum_tallies(void) {
-  long total = 0;
-  for (size_t i = 0; i < 4096; ++i) total += tallies[i];
-  return total;
-}
-FAR_HOT static long* hot_numbers;
-void set_hot_numbers(long* to) {
-  hot_numbers = to;
-}
-long of_hot_data(const unsigned* indices) {
-  return hot_numbers[indices[0]];
-}
-FAR_HOT_BEGIN
-struct span {
-  long from, to;
-};
-static long limits[8192];
-FAR_HOT_END
-void set_limit(size_t i, long to) {
-  limits[i] = to;
-}
-long of_hot_type(const struct span* at) {
-  return at->from > 3 ? at->to : 3;
-}
-// A copy in registers has no mark left, and two reads of a member are one.
-long on_stack_though_hot(long from) {
-  const struct span one = {from, 2};
-  return one.from + one.to;
-}
-long twice(const struct span* at) {
-  return at->from + at->from;
 }

@@ -10,7 +10,7 @@ import sys
 import unittest
 
 import support
-from compiling import CLANG, CLANGXX, INCLUDE, SOURCES, Directory, compiled
+from compiling import CLANG, CLANGXX, INCLUDE, SOURCES, Directory, compiled, functions_of
 
 sys.path.insert(0, str(support.SOURCE / "tests" / "compiler"))
 import random_program  # noqa: E402
@@ -26,11 +26,6 @@ HAS_SANITIZERS = any(pathlib.Path("/usr/lib/llvm-19/lib/clang/19/lib").glob("*/l
 # A guard: shift, mask, table, compare, branch.
 GUARD = re.compile(r"\tmovq\t%\w+, (%\w+)\n\tshrq\t\$12, \1\n\tandq\t__farheap_compiled\(%rip\), \1\n"
                    r"\tmovq\t__farheap_compiled\+8\(%rip\), (%\w+)\n\tcmpb\t\$2, \(\2,\1\)\n\tjae\t")
-
-
-def functions_of(text, begin, end):
-    """The text of each function, by its name."""
-    return {match[1]: match[0] for match in re.finditer(begin + r".*?" + end, text, re.DOTALL | re.MULTILINE)}
 
 
 class Code(Directory):
@@ -89,29 +84,10 @@ class Code(Directory):
         self.assertEqual(self.guards("pick_rows"), 0)
 
     def test_nothing_for_memory_that_cannot_be_far_or_is_short(self):
-        for name in ["sum_static", "sum_few", "on_stack", "left_alone"]:
+        for name in ["sum_static", "sum_few", "on_stack"]:
             with self.subTest(name):
                 self.assertEqual((self.streams(name), self.guards(name)), (0, 0))
                 self.assertNotIn("__farheap", self.ir[name])
-
-    def test_marks_of_data_and_functions(self):
-        names = ["of_local_data", "of_local_memory", "of_usual_argument"]
-        self.assertEqual({name: (self.streams(name), self.guards(name)) for name in names},
-                         {name: (0, 0) for name in names})
-        self.assertGreater(self.streams("of_data"), 0)
-        self.assertGreater(self.guards("of_data"), 0)
-        self.assertEqual(self.guards("of_argument"), 1)
-        for allocation, guards in {"far_local_allocate(n)": 0, "std::aligned_alloc(64, n)": 1}.items():
-            source = self.directory / "marks.cc"
-            source.write_text("#include <far/local.h>\n#include <cstdlib>\nchar* volatile kept;\n"
-                              "char at(const long* b, size_t n, bool same) {\n"
-                              f"  char* const a = same ? static_cast<char*>({allocation}) : nullptr;\n"
-                              "  kept = a;\n  return a == nullptr ? char(0) : a[b[0]];\n}\n")
-            compiled(CLANGXX, "-O2", "-S", "-I", INCLUDE, source, "-o", self.directory / "marks.s")
-            text = (self.directory / "marks.s").read_text()
-            self.assertEqual(text.count("__farheap_guard") > 0, guards > 0, allocation)
-        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
-        self.assertIn(("of_local_data", "said to be local"), {(line["function"], line["why"]) for line in lines})
 
     def test_tables_of_virtual_functions_and_caught_exceptions_have_no_guards(self):
         source = self.directory / "virtual.cc"
@@ -132,27 +108,6 @@ class Code(Directory):
         # One for both counters, in front of the loop, of a frozen address.
         self.assertEqual(len(re.findall(r"@__farheap_guard\(ptr %\d+, i64 1", counter)), 1, counter)
         self.assertGreaterEqual(self.guards("pick_until"), 1)
-
-    def test_hot_structures_report_each_use(self):
-        def marked(function):
-            return self.ir[function].count("call preserve_mostcc void @__farheap_hot(")
-        names = ["find_name", "tally", "of_hot_data", "of_hot_type", "twice", "set_limit", "set_hot_numbers",
-                 "on_stack_though_hot"]
-        self.assertEqual({name: (marked(name), self.guards(name)) for name in names},
-                         {"find_name": (1, 0), "tally": (3, 0), "of_hot_data": (1, 0), "of_hot_type": (1, 0),
-                          "twice": (1, 0), "set_limit": (1, 0), "set_hot_numbers": (0, 0),
-                          "on_stack_though_hot": (0, 0)})
-        # A static array is walked as memory that may be far; the walk says that it is hot.
-        walk = re.search(r"@__farheap_stream\(ptr [^@]*(@__farheap_walk[.\d]*)", self.ir["sum_tallies"])[1]
-        table = re.search(rf"^{re.escape(walk)} = .*$", (self.directory / "loops.ll").read_text(), re.MULTILINE)[0]
-        self.assertIn("i64 8192, i32 8, i32 2,", table)
-        for name in names:
-            self.assertNotIn("ptr.annotation", self.ir[name])
-        self.assertEqual(self.ir["twice"].count(" load "), 2 + 1)  # the check's, and one of the member
-        check = r"\tmovq\t__farheap_compiled\+16\(%rip\), (%\w+)\n\tcmpq\t\$0, \(\1\)\n\tjne\t"
-        self.assertRegex(self.assembly["of_hot_data"], check)
-        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
-        self.assertIn(("find_name", "read, hot"), {(line["function"], line["why"]) for line in lines})
 
     def test_addresses_that_advance_have_no_guard(self):
         lines = [json.loads(line) for line in self.report.read_text().splitlines()]
@@ -275,12 +230,6 @@ class Wrapper(Directory):
                 code = compiled("objdump", "-d", program)
                 for call in ["stream", "guard"]:
                     self.assertRegex(code, rf"(call|jmp) .*<__farheap_{call}s?>")
-                compiled(CLANG, "-O2", option, "-I", INCLUDE, SOURCES / "hot.c", "-o", program)
-                self.assertRegex(compiled("objdump", "-d", program), r"(call|jmp) .*<__farheap_hot>")
-                compiled(CLANG, "-O2", option, "-I", INCLUDE, "-c", SOURCES / "hot.c", "-o", self.directory / "hot.o")
-                ir = compiled("llvm-dis-19", self.directory / "hot.o", "-o", "-")
-                self.assertNotIn("@__farheap", ir)
-                self.assertNotIn("llvm.ptr.annotation", ir)
 
     def test_options_reach_the_passes_in_the_linker(self):
         for option in ["-flto=thin", "-flto", "-flto=full"]:
@@ -494,31 +443,6 @@ class Programs(Directory):
                 outcome = support.run_far([program, how], BUDGET, "memory:?latency=5us", mode)
                 self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
                 self.assertGreater(outcome.stats["prefetched_pages"], 8000, outcome.stats)
-
-    # The walk through the records pushes the index out, unless look-ups say that it is in use.
-    def test_hot_structures_stay(self):
-        walked = 4 * 64 * support.MIB // 4096
-        fetched = {}
-        for kind, options in {"hot": [], "cold": ["-DCOLD"]}.items():
-            program = self.directory / kind
-            compiled(CLANG, "-O2", *options, "-I", INCLUDE, SOURCES / "hot.c", "-o", program)
-            right = compiled(program)
-            for mode in ["inline", "thread"]:
-                outcome = support.run_far([program], BUDGET, "memory:", mode, policy="second-chance")
-                self.assertEqual((outcome.code, outcome.out), (0, right), outcome)
-                fetched[kind, mode] = outcome.stats["fetched_pages"] - walked
-        for mode in ["inline", "thread"]:
-            self.assertLess(fetched["hot", mode] * 2, fetched["cold", mode], fetched)
-
-    def test_local_allocations_stay_local(self):
-        program = self.directory / "kept"
-        compiled(CLANG, "-O2", "-I", INCLUDE, SOURCES / "kept.c", "-o", program)
-        self.assertEqual(compiled(program, "local"), "right\n")
-        for kind, is_far in {"local": False, "usual": True}.items():
-            with self.subTest(kind):
-                outcome = support.run_far([program, kind], BUDGET, "memory:", "inline")
-                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
-                self.assertEqual(outcome.stats["peak_far_bytes"] > BUDGET, is_far, outcome.stats)
 
     def test_the_environment_starts_the_runtime(self):
         program = self.directory / "reader"

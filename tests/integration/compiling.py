@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -20,6 +21,11 @@ def compiled(*arguments, expected=0, environment=None):
     if done.returncode != expected:
         raise AssertionError(f"{' '.join(map(str, arguments))} ended with {done.returncode}:\n{done.stdout}")
     return done.stdout
+
+
+def functions_of(text, begin, end):
+    """The text of each function, by its name."""
+    return {match[1]: match[0] for match in re.finditer(begin + r".*?" + end, text, re.DOTALL | re.MULTILINE)}
 
 
 class Directory(unittest.TestCase):

@@ -25,6 +25,11 @@ struct far_compiled {
  * the first begins with the present state. Neither takes a lock that a fork or a signal could leave behind. */
 typedef void far_compiled_join_call(struct far_compiled* joining);
 typedef void far_compiled_leave_call(struct far_compiled* leaving);
+/* A block of zeros that stays local, or `block`, of any allocation call, made `bytes` long; one that was far may stay
+ * so where it fits. For what a program allocates for FAR_LOCAL_DATA of far/local.h. It is freed as any block is. Null
+ * with errno if there is no memory. */
+typedef void* far_compiled_local_call(void* block, size_t alignment, size_t bytes);
+__attribute__((weak)) void* far_compiled_local(void* block, size_t alignment, size_t bytes);
 __attribute__((weak)) void far_compiled_join(struct far_compiled* joining);
 __attribute__((weak)) void far_compiled_leave(struct far_compiled* leaving);
 
