@@ -27,6 +27,9 @@ using testing_support::memory_server;
 
 class summaries : public heap::far_tier_test {
  protected:
+  // So that a few million numbers are more.
+  static constexpr std::size_t small_budget = 4 * mib;
+
   template <typename T>
   static T number(std::mt19937_64& random) {
     const std::uint64_t bits = random();
@@ -89,11 +92,11 @@ TYPED_TEST_SUITE(summaries_of, all_types);
 
 // Three times the budget: some pages are here, changed or not, and the others are not.
 TYPED_TEST(summaries_of, numbers_of_every_type) {
-  runtime& home = this->farheap("memory:");
-  const auto all = this->template filled<TypeParam>(home, 48 * mib / sizeof(TypeParam) + 77);
+  runtime& home = this->farheap("memory:", summaries::small_budget);
+  const auto all = this->template filled<TypeParam>(home, 3 * summaries::small_budget / sizeof(TypeParam) + 77);
   this->reduced();
   this->expect_right(all, {});
-  EXPECT_GT(this->reduced(), 5'000u);
+  EXPECT_GT(this->reduced(), 1'250u);
   this->expect_right(all, {.lowest = 2});
   this->expect_right(all, {.lowest = 3, .highest = 50});
   this->expect_right(all, {.lowest = 50, .highest = 3});
@@ -138,28 +141,28 @@ TEST_F(summaries, say_that_a_sum_is_too_large) {
 TEST_F(summaries, of_numbers_with_a_fraction_do_not_depend_on_where_they_are) {
   double all_local = 0;
   {
-    const auto all = filled<double>(farheap("memory:", 96 * mib), 4'000'000);
+    const auto all = filled<double>(farheap("memory:", 24 * mib), 1'000'000);
     all_local = all.summarize().sum();
     EXPECT_EQ(reduced(), 0u);
     home_->evict_all();
     EXPECT_EQ(all.summarize().sum(), all_local);
-    EXPECT_GT(reduced(), 7'000u);
+    EXPECT_GT(reduced(), 1'750u);
   }
-  const auto some = filled<double>(farheap("memory:"), 4'000'000);
+  const auto some = filled<double>(farheap("memory:", small_budget), 1'000'000);
   EXPECT_EQ(some.summarize().sum(), all_local);
 }
 
 TEST_F(summaries, of_numbers_on_a_memory_server_fetch_nothing) {
   const memory_server server({});
   runtime& home = farheap("tcp://" + server.address());
-  const auto all = filled<std::int64_t>(home, 4'000'000);
+  const auto all = filled<std::int64_t>(home, 1'000'000);
   home.evict_all();
   static_cast<void>(reduced());
   static_cast<void>(fetched());
   const summary<std::int64_t> found = all.summarize({.lowest = 0});
-  EXPECT_GT(reduced(), 7'800u);
+  EXPECT_GT(reduced(), 1'950u);
   EXPECT_LT(fetched(), 20u);
-  EXPECT_GT(found.count(), 1'900'000u);
+  EXPECT_GT(found.count(), 475'000u);
   expect_right(all, {.lowest = 0});
 }
 
@@ -168,7 +171,7 @@ TEST_F(summaries, survive_a_server_of_two) {
   memory_server first({});
   const memory_server second({});
   runtime& home = farheap("tcp://" + first.address() + "," + second.address() + "?copies=2&timeout=1s");
-  const auto all = filled<std::int64_t>(home, 3'000'000);
+  const auto all = filled<std::int64_t>(home, 750'000);
   home.evict_all();
   const summary<std::int64_t> before = all.summarize({.lowest = 5});
   first.kill();
@@ -176,22 +179,22 @@ TEST_F(summaries, survive_a_server_of_two) {
   EXPECT_EQ(after.count(), before.count());
   EXPECT_EQ(after.mean(), before.mean());
   EXPECT_EQ(after.min(), before.min());
-  EXPECT_GT(reduced(), 5'000u);
+  EXPECT_GT(reduced(), 1'250u);
 }
 
 TEST_F(summaries, of_a_far_tier_that_computes_nothing_fetch) {
-  runtime& home = farheap("zmem:");
-  const auto all = filled<std::uint32_t>(home, 6'000'000);
+  runtime& home = farheap("zmem:", small_budget);
+  const auto all = filled<std::uint32_t>(home, 1'500'000);
   expect_right(all, {.lowest = 10});
   EXPECT_EQ(reduced(), 0u);
 }
 
 // Neighbours in the budget come and go meanwhile, and what has changed counts.
 TEST_F(summaries, while_others_write_and_pages_leave) {
-  runtime& home = farheap("memory:?latency=5us");
-  const auto all = filled<std::uint32_t>(home, 6'000'000);
+  runtime& home = farheap("memory:?latency=5us", small_budget);
+  const auto all = filled<std::uint32_t>(home, 1'500'000);
   const summary<std::uint32_t> before = all.summarize();
-  vector<std::uint64_t> others(home, 3'000'000);
+  vector<std::uint64_t> others(home, 750'000);
   std::atomic<bool> ends{false};
   std::vector<task<void>> writers;
   for (std::size_t writer = 0; writer < 4; ++writer) {
