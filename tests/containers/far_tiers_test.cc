@@ -37,7 +37,7 @@ namespace {
 using test::fragile;
 class far_tiers : public heap::real_pager_test<testing::TestWithParam<test::far_tier_kind>> {
  protected:
-  static constexpr std::size_t local_bytes = 4 * mib;
+  static constexpr std::size_t local_bytes = 16 * mib;
 
   void SetUp() override {
     real_pager_test::SetUp();
@@ -256,9 +256,9 @@ TEST_P(far_tiers, random_operations_some_of_which_throw) {
   EXPECT_GT(farheap_->statistics().fetched_pages, 50u);
 }
 
-// Twice the budget, so that pages leave while they are written.
+// More than the budget, so that pages leave while they are written.
 TEST_P(far_tiers, more_than_local_memory) {
-  const std::size_t count = 1'000'000;  // 8 MB
+  const std::size_t count = 2'500'000;  // 20 MB
   vector<std::uint64_t> mine(*farheap_, std::views::iota(std::uint64_t{0}, std::uint64_t{count}));
   mine.for_each_chunk_mut([](std::span<std::uint64_t> part, std::size_t) {
     for (std::uint64_t& one : part) one *= 3;

@@ -179,8 +179,7 @@ TEST_F(groups, of_any_number_are_right_and_the_same_wherever_they_are_asked) {
 }
 
 TEST_F(groups, include_what_was_changed_and_not_written_back) {
-  // Fewer bytes than the frame and its neighbours have.
-  runtime& home = farheap("memory:", 8 * mib);
+  runtime& home = farheap("memory:");
   std::vector<row> rows = some(150'000, 7, 7);
   dataframe frame = frame_of(home, rows);
   auto& reals = const_cast<vector<double>&>(*frame["real"].numbers<double>());
@@ -188,8 +187,8 @@ TEST_F(groups, include_what_was_changed_and_not_written_back) {
     rows[i].real = 1e9 + static_cast<double>(i);
     reals.write(i, *rows[i].real);
   }
-  // Others write beside them meanwhile.
-  vector<std::uint64_t> neighbours(home, 1'000'000);
+  // Others write beside them meanwhile, more than fits beside them.
+  vector<std::uint64_t> neighbours(home, 2'000'000);
   std::atomic<bool> stop{false};
   std::thread writer([&] {
     for (std::size_t i = 0; !stop; i = (i + 4'097) % neighbours.size()) neighbours.write(i, i);

@@ -301,8 +301,8 @@ TEST_F(queries, survive_a_server_of_two) {
 }
 
 TEST_F(queries, of_a_far_tier_that_computes_nothing_fetch) {
-  runtime& home = farheap("zmem:", 4 * mib);
-  const auto plain = some<std::uint32_t>(1'500'000);
+  runtime& home = farheap("zmem:");
+  const auto plain = some<std::uint32_t>(4'500'000);
   const vector<std::uint32_t> all(home, plain);
   expect_right(all, plain, {10, 30});
   EXPECT_EQ(reduced(), 0u);

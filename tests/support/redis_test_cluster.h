@@ -61,6 +61,7 @@ class redis_test_cluster {
   [[nodiscard]] std::vector<std::uint32_t> slots_of(std::size_t number, std::size_t asked) const;
   [[nodiscard]] std::string id_of(std::size_t number) const;
   void expect(std::size_t number, const std::string& line) const;
+  void set_epoch(std::size_t number) const;
   void meet(std::size_t number) const;
   void wait_until_all_know_all() const;
   // Ends the test with what each node knows if it takes minutes.
