@@ -53,7 +53,7 @@ class groups : public heap::far_tier_test {
   }
   static dataframe frame_of(runtime& home, const std::vector<row>& rows) {
     dataframe frame(home);
-    const auto add = [&]<typename T>(const char* name, column_type type, auto row::*cell_of_row, const T&) {
+    const auto add = [&]<typename T>(const char* name, column_type type, auto row::* cell_of_row, const T&) {
       column all(home, type);
       std::vector<T> numbers;
       for (const row& one : rows) {

@@ -69,8 +69,8 @@ void redis_test_cluster::wait_until_it_works() const {
   for (std::size_t i = 0; i < replicas_; ++i) wait_for_replica(masters_ + i, i % masters_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     wait_until("a cluster that works", [&] {
-      return nodes_[i]->command("CLUSTER INFO").find("cluster_state:ok") != std::string::npos && owner_of(0, i) < size() &&
-             owner_of(backend::cluster_slots - 1, i) < size();
+      return nodes_[i]->command("CLUSTER INFO").find("cluster_state:ok") != std::string::npos &&
+             owner_of(0, i) < size() && owner_of(backend::cluster_slots - 1, i) < size();
     });
   }
 }
