@@ -38,6 +38,7 @@ struct outcome {
 // Each runs its configurations round-robin, so that noise of the machine hits all alike, and writes progress to
 // standard error. Fails only when nothing could be measured.
 [[nodiscard]] result<outcome> run_primitives(const settings& chosen);
+[[nodiscard]] result<outcome> run_device(const settings& chosen);
 [[nodiscard]] result<outcome> run_pager(const settings& chosen);
 [[nodiscard]] result<outcome> run_overhead(const settings& chosen);
 [[nodiscard]] result<outcome> run_fiber(const settings& chosen);

@@ -28,6 +28,7 @@ constexpr std::array benchmarks = {
     listed{"pager", "page faults and throughput with a quarter of the memory, beside swap and local memory", run_pager},
     listed{"primitives", "costs of the kernel's calls that move pages, and of replacements made of them",
            run_primitives},
+    listed{"device", "a miss over file:, beside a read of a page from the same device", run_device},
     listed{"overhead", "CPU time of programs that fit in their budget, under farheap run and natively", run_overhead},
     listed{"fiber", "the cost of fibers: switching, spawning, waiting, waking, beside threads", run_fiber},
     listed{"transport", "a transfer over each far tier with a server, beside Redis", run_transport},
@@ -153,7 +154,7 @@ int main(int argc, char** argv) {
   app.add_option("--runs", chosen.runs, "how often to measure each configuration")->check(CLI::Range(1u, 1000u));
   app.add_flag("--quick", chosen.quick, "fewer and shorter runs, for a first look");
   app.add_option("--working-set", working_set,
-                 "pager, deref, objects, hybrid, compiled: how much memory the workloads use, such as 1G");
+                 "pager, device, deref, objects, hybrid, compiled: how much memory the workloads use, such as 1G");
   app.add_option("--trace", chosen.trace, "replacement: the misses in this file, which farheap trace has made");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
   app.add_option("--workload", chosen.workload,

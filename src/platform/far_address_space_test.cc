@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstring>
@@ -161,6 +162,38 @@ TEST_P(far_address_space_unattended, what_the_program_dropped_unseen_is_neither_
     EXPECT_FALSE(is_filled(page)) << page;
   }
   EXPECT_TRUE(holds(base_ + 3 * page_bytes, 3));
+}
+
+// A page that is copied must be out of the writer's reach before the copy, and until it is gone.
+TEST_P(far_address_space_unattended, no_write_is_lost_while_pages_leave_and_come_back) {
+  constexpr std::size_t pages = 4;
+  constexpr unsigned rounds = 2000;
+  using word = std::atomic<std::uint64_t>;
+  std::vector<std::byte> bytes(pages * page_bytes);
+  int failure = 0;
+  ASSERT_EQ(space_->install({0, pages}, bytes.data(), mapping::writable, &failure), pages);
+  std::atomic<bool> stopping = false;
+  std::atomic<std::uint64_t> lost = 0;
+  std::thread writer([&] {
+    std::array<std::uint64_t, pages> written{};
+    for (std::uint64_t value = 1; !stopping; ++value) {
+      auto& first_word = *reinterpret_cast<word*>(base_ + value % pages * page_bytes);
+      lost += first_word.load(std::memory_order_relaxed) != written[value % pages];
+      first_word.store(written[value % pages] = value, std::memory_order_relaxed);
+    }
+  });
+  std::size_t all_lifted = 0;
+  for (unsigned round = 0; round < rounds && lost == 0; ++round) {
+    const std::size_t lifted = space_->lift({0, pages}, staging_);
+    all_lifted += lifted;
+    std::memcpy(bytes.data(), staging_, lifted * page_bytes);
+    space_->empty_staging(staging_, pages);
+    EXPECT_EQ(space_->install({0, lifted}, bytes.data(), mapping::writable, &failure), lifted);
+  }
+  stopping = true;
+  writer.join();
+  EXPECT_GT(all_lifted, rounds) << "a quarter of them, at least";
+  EXPECT_EQ(lost, 0u) << "a page came back without the last write to it";
 }
 
 // While one thread splits a huge page, the kernel lets the other try again, after which kernels from 6.18 on forget to

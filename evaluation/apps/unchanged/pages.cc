@@ -1,4 +1,5 @@
-// pages: reads one word of random pages, uniformly or by Zipf's distribution, on plain memory.
+// pages: reads one word of random pages, uniformly or by Zipf's distribution, on plain memory; and writes to a share of
+// them.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,7 @@ struct options {
   std::uint64_t bytes = std::uint64_t{1} << 30;
   std::uint64_t reads = 1'000'000;  // of each thread
   double zipf = 0;
+  unsigned written_percent = 0;
   unsigned threads = 1;
   std::uint64_t seed = 1;
 };
@@ -31,13 +33,17 @@ std::uint64_t page_of(std::uint64_t rank, std::uint64_t pages) {
   return (rank * 0x9e3779b97f4a7c15 + 0x7f4a7c15) & (pages - 1);
 }
 
-std::uint64_t read(const std::vector<std::uint64_t>& memory, const options& chosen, std::uint64_t seed) {
+// Threads write to words of their own, the odd ones, so that they need no order; and reads are of the even ones.
+std::uint64_t use(std::vector<std::uint64_t>& memory, const options& chosen, unsigned thread) {
   const std::uint64_t pages = memory.size() / words_a_page;
   const web::zipf ranks(pages, chosen.zipf);
-  apps::random_words random(seed);
+  apps::random_words random(apps::mix(chosen.seed + thread));
+  const std::uint64_t own_word = 2 * thread + 1;
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < chosen.reads; ++i) {
-    sum += memory[page_of(ranks.draw(random), pages) * words_a_page + i % words_a_page];
+    std::uint64_t* const page = &memory[page_of(ranks.draw(random), pages) * words_a_page];
+    sum += page[i % words_a_page & ~std::uint64_t{1}];
+    if (i * 61 % 100 < chosen.written_percent) sum += page[own_word]++;
   }
   return sum;
 }
@@ -51,6 +57,9 @@ int main(int count, char** arguments) try {
       ->transform(CLI::AsSizeValue(false));
   parser.add_option("--reads", chosen.reads, "of each thread");
   parser.add_option("--zipf", chosen.zipf, "exponent of the distribution; 0: uniform")->check(CLI::Range(0.0, 4.0));
+  parser
+      .add_option("--written", chosen.written_percent, "percent of the reads that are followed by a write to the page")
+      ->check(CLI::Range(0u, 100u));
   parser.add_option("--threads", chosen.threads, "of the program")->check(CLI::Range(1u, 256u));
   parser.add_option("--seed", chosen.seed, "of the reads");
   CLI11_PARSE(parser, count, arguments);
@@ -62,7 +71,7 @@ int main(int count, char** arguments) try {
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::thread> running;
   for (unsigned i = 0; i < chosen.threads; ++i) {
-    running.emplace_back([&, i] { checksum += read(memory, chosen, apps::mix(chosen.seed + i)); });
+    running.emplace_back([&, i] { checksum += use(memory, chosen, i); });
   }
   for (std::thread& one : running) one.join();
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
