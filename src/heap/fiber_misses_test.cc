@@ -28,7 +28,7 @@ namespace far::heap {
 namespace {
 
 constexpr std::uint64_t budget = 16 * mib;
-constexpr std::size_t heap_bytes = 8 * budget;
+constexpr std::size_t heap_bytes = 4 * budget;
 constexpr std::size_t heap_pages = heap_bytes / page_bytes;
 constexpr std::size_t words_a_page = page_bytes / sizeof(std::uint64_t);
 

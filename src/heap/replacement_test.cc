@@ -447,7 +447,7 @@ TEST_F(replacement_test, fibers_in_short_scopes_do_not_force_pages_out) {
     readers.push_back(farheap.spawn([&farheap, &all, reader] {
       std::mt19937_64 random(reader);
       std::size_t wrong = 0;
-      for (int i = 0; i < 150'000; ++i) {
+      for (int i = 0; i < 50'000; ++i) {
         const std::uint64_t number = random() % all.size();
         const scope here(farheap);
         wrong += all[number].deref(here).is(number) ? 0 : 1;
