@@ -32,10 +32,10 @@ endif()
 # could allocate. Inline code of include/far says there what it relies on.
 add_compile_options(-ftls-model=initial-exec -fno-omit-frame-pointer)
 
-# far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...] [JSON]): the static library of a folder, and the unit tests beside it;
-# JSON where most of it includes fmt or nlohmann.
+# far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...] [TWICE ...] [JSON]): the static library of a folder, and the unit tests
+# beside it, TWICE those with that label (far_test); JSON where most of it includes fmt or nlohmann.
 function(far_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "JSON" "" "SOURCES;DEPENDS;TESTS")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "JSON" "" "SOURCES;DEPENDS;TESTS;TWICE")
   add_library(${name} STATIC ${ARG_SOURCES})
   if(ARG_JSON)
     far_precompile(${name} JSON)
@@ -50,6 +50,10 @@ function(far_library name)
     get_filename_component(test_name ${test_source} NAME_WE)
     far_test(${name}_${test_name} SOURCES ${test_source} DEPENDS ${name})
   endforeach()
+  foreach(test_source ${ARG_TWICE})
+    get_filename_component(test_name ${test_source} NAME_WE)
+    far_test(${name}_${test_name} SOURCES ${test_source} DEPENDS ${name} LABELS twice)
+  endforeach()
 endfunction()
 
 # far_command_line(SOURCES ...): sources that include CLI11, which is dear to optimize, and whose code runs once.
@@ -57,7 +61,8 @@ function(far_command_line)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:RelWithDebInfo>:-O1>")
 endfunction()
 
-# The test programs that run under sanitizers; `scripts/run-tests` builds this target in the sanitized builds.
+# The test programs that run under sanitizers; `scripts/run-tests` builds this target in the sanitized builds, and the
+# soak builds it in `release`. Apart from it, `all` has those alone that run in `release` each time.
 add_custom_target(sanitized_tests)
 
 # How the sources of tests are compiled. Under sanitizers half of the compiler's time would go into optimizing them.
@@ -67,8 +72,9 @@ find_program(MOLD_PROGRAM mold)
 
 # far_test(NAME SOURCES ... [DEPENDS ...] [ARGS ...] [LABELS ...] [TIMEOUT SECONDS]): one GoogleTest program, one ctest
 # entry. Labels that mean something to scripts/run-tests (CONTRIBUTING.md, "Tests"):
-#   unit, contract, simulation   also run under sanitizers; `unit` when there is no label
-#   unsanitized                  not under sanitizers all the same
+#   unit, contract, simulation   runs under sanitizers, and in `release` in the soak; `unit` when there is no label
+#   twice                        beside one of these: also in `release` each time
+#   unsanitized                  beside one of these: not under sanitizers, but in `release`
 #   exclusive                    alone on the machine, no other test beside it
 #   soak                         only in `make soak`
 # Where tests are out of scope (scope.cmake), it declares nothing.
@@ -77,13 +83,22 @@ function(far_test name)
     return()
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS;ARGS")
-  if(NOT ARG_LABELS)
-    set(ARG_LABELS unit)
+  if(NOT ARG_LABELS MATCHES "unit|contract|simulation")
+    list(APPEND ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)  # sanitized, three at once on two busy cores, the longest took 120
   endif()
-  add_executable(${name} ${ARG_SOURCES})
+  set(except)
+  if("${ARG_LABELS}" MATCHES "(^|;)(unit|contract|simulation)($|;)" AND NOT "unsanitized" IN_LIST ARG_LABELS)
+    list(APPEND ARG_LABELS sanitized)
+    add_dependencies(sanitized_tests ${name})
+    if(NOT "twice" IN_LIST ARG_LABELS)
+      list(APPEND ARG_LABELS once)
+      set(except EXCLUDE_FROM_ALL)
+    endif()
+  endif()
+  add_executable(${name} ${except} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} far_test_headers GTest::gtest GTest::gtest_main)
   # The tested code is optimized as users have it. A folder whose headers do the work sets FAR_TEST_OPTIMIZATION empty.
@@ -96,9 +111,6 @@ function(far_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
   if("exclusive" IN_LIST ARG_LABELS)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
-  endif()
-  if("${ARG_LABELS}" MATCHES "(^|;)(unit|contract|simulation)($|;)" AND NOT "unsanitized" IN_LIST ARG_LABELS)
-    add_dependencies(sanitized_tests ${name})
   endif()
 endfunction()
 

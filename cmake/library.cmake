@@ -3,7 +3,7 @@
 # BUILD_SHARED_LIBS is defined and off, and the shared one otherwise, here and in packaging/farheap-config.cmake.in
 # alike. farheap::hints is for programs with hints, in C or C++: a header, and nothing of the library.
 
-set(parts far_heap far_device far_fiber far_pager far_control far_engine far_backend far_backend_common far_backend_tcp far_backend_redis far_backend_shm
+set(parts far_dataframe far_heap far_device far_fiber far_pager far_control far_engine far_backend far_backend_common far_backend_tcp far_backend_redis far_backend_shm
           far_backend_replicated far_backend_striped far_backend_zmem far_wire far_platform far_base)
 set(objects ${parts})
 list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")

@@ -24,7 +24,8 @@
 #include <vector>
 
 #include "far/column.h"
-#include "far/detail/frame_keys.h"
+#include "far/detail/api.h"
+#include "far/detail/frame_walk.h"
 #include "far/scope.h"
 #include "far/vector.h"
 
@@ -42,17 +43,16 @@ enum class aggregate : std::uint8_t { count, sum, mean, min, max, median };
 // All columns have the same number of rows. Move-only. Functions that are const return new frames in the same far heap,
 // and may run at a time. They throw std::out_of_range when there is no such column, and std::invalid_argument when the
 // columns do not have the types that they need; the messages name the column.
-class dataframe {
+class FAR_API dataframe {
  public:
   // `in` is the runtime, or one of its tags.
-  explicit dataframe(const tag& in) : in_(in) {}
+  explicit dataframe(const tag& in);
+  dataframe(dataframe&&) noexcept;
+  dataframe& operator=(dataframe&&) noexcept;
+  ~dataframe();
 
   [[nodiscard]] std::size_t rows() const { return columns_.empty() ? 0 : columns_.front().second.size(); }
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    for (const auto& [name, unused] : columns_) all.push_back(name);
-    return all;
-  }
+  [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool has(std::string_view name) const { return find(name) < columns_.size(); }
   [[nodiscard]] const tag& home() const { return in_; }
 
@@ -63,37 +63,16 @@ class dataframe {
   [[nodiscard]] column& column_at(std::size_t number) { return columns_[number].second; }
 
   // A new column on the right, of nulls if there are rows. Throws std::invalid_argument when there is one of that name.
-  column& add(std::string name, column_type type) {
-    column fresh(in_, type);
-    for (std::size_t row = 0; row < rows(); ++row) fresh.append(null);
-    return add(std::move(name), std::move(fresh));
-  }
+  column& add(std::string name, column_type type);
   // Likewise, with values; it has as many as there are rows.
-  column& add(std::string name, column values) {
-    if (has(name)) throw_one_only(name);
-    if (!columns_.empty() && values.size() != rows()) {
-      throw std::invalid_argument("the column '" + name + "' has " + std::to_string(values.size()) +
-                                  " rows, and the others have " + std::to_string(rows()));
-    }
-    values.place(where_);
-    values.share_costs(costs_);
-    columns_.emplace_back(std::move(name), std::move(values));
-    return columns_.back().second;
-  }
+  column& add(std::string name, column values);
 
   // A row, with a cell for each column; all or nothing is appended unless memory runs out.
-  void append(std::span<const cell> row) {
-    if (row.size() != columns_.size()) throw std::invalid_argument("a row has a cell for each column");
-    for (std::size_t i = 0; i < row.size(); ++i) columns_[i].second.check(row[i]);
-    for (std::size_t i = 0; i < row.size(); ++i) columns_[i].second.append(row[i]);
-  }
+  void append(std::span<const cell> row);
   void append(std::initializer_list<cell> row) { append(std::span(row.begin(), row.size())); }
 
   // Where the questions about all columns are answered, also about those that come later; see far::placement.
-  void place(placement where) {
-    where_ = where;
-    for (auto& [name, one] : columns_) one.place(where);
-  }
+  void place(placement where);
 
   // A new column `name`, of what `make` returns for the values of `inputs` in the same row; null where one of them is.
   // Arguments are std::int64_t (also for times, their seconds), double or bool, as the columns are; it returns such a
@@ -148,31 +127,17 @@ class dataframe {
   }
 
   // Rows by their indices, in that order. Throws std::out_of_range.
-  [[nodiscard]] dataframe take(const vector<std::size_t>& rows) const {
-    dataframe taken(in_);
-    taken.where_ = where_;
-    taken.costs_ = costs_;
-    for (const auto& [name, one] : columns_) taken.columns_.emplace_back(name, one.take(rows));
-    return taken;
-  }
-  [[nodiscard]] dataframe filter(std::string_view name, const cell& lowest, const cell& highest) const {
-    return take((*this)[name].rows_between(lowest, highest));
-  }
+  [[nodiscard]] dataframe take(const vector<std::size_t>& rows) const;
+  [[nodiscard]] dataframe filter(std::string_view name, const cell& lowest, const cell& highest) const;
 
   // By the values of a column, texts byte by byte; nulls come last. Equal ones keep their order.
-  [[nodiscard]] dataframe sort(std::string_view name, order direction = order::ascending) const {
-    return take(detail::sorted_rows((*this)[name], direction == order::descending));
-  }
+  [[nodiscard]] dataframe sort(std::string_view name, order direction = order::ascending) const;
 
   // The `count` rows with the largest values of a column, the largest first, or with the smallest; those with equal
   // values in their order, and of those with the last value the first. Rows with a null are not among them. Costs a few
   // questions about the column. Throws std::invalid_argument for a column of text.
-  [[nodiscard]] dataframe largest(std::string_view name, std::size_t count) const {
-    return take((*this)[name].rows_of_largest(count)).sort(name, order::descending);
-  }
-  [[nodiscard]] dataframe smallest(std::string_view name, std::size_t count) const {
-    return take((*this)[name].rows_of_smallest(count)).sort(name);
-  }
+  [[nodiscard]] dataframe largest(std::string_view name, std::size_t count) const;
+  [[nodiscard]] dataframe smallest(std::string_view name, std::size_t count) const;
 
   // Rows of this frame beside those of `right` with an equal value in the column `on`: for each row on the left in its
   // order, those on the right in theirs. With join_kind::left, a row without any stands beside nulls. Null equals
@@ -193,19 +158,9 @@ class dataframe {
  private:
   static constexpr std::size_t rows_at_a_time = 8192;
 
-  [[noreturn]] static void throw_one_only(const std::string& name) {
-    throw std::invalid_argument("a data frame has one column '" + name + "' only");
-  }
-  [[nodiscard]] std::size_t find(std::string_view name) const {
-    std::size_t at = 0;
-    while (at < columns_.size() && columns_[at].first != name) ++at;
-    return at;
-  }
-  [[nodiscard]] std::size_t require(std::string_view name) const {
-    const std::size_t at = find(name);
-    if (at == columns_.size()) throw std::out_of_range("the data frame has no column '" + std::string(name) + "'");
-    return at;
-  }
+  [[noreturn]] static void throw_one_only(const std::string& name);
+  [[nodiscard]] std::size_t find(std::string_view name) const;
+  [[nodiscard]] std::size_t require(std::string_view name) const;
 
   // Calls visit(row, whether a value is null, values...) for all rows, and after some rows pause().
   template <typename... Arguments, typename Visit, typename Pause>
@@ -236,5 +191,8 @@ class dataframe {
 
 }  // namespace far
 
+#if defined(FARHEAP_CHECKED)
+#include "far/detail/frame_code.h"
 #include "far/detail/frame_groups.h"
 #include "far/detail/frame_join.h"
+#endif

@@ -18,6 +18,7 @@ ORDER = (
     ("src/pager",),
     ("src/fiber",),
     ("src/heap",),
+    ("src/dataframe",),
     ("server",),
     ("preload",),
     ("compiler",),

@@ -16,7 +16,7 @@ import tempfile
 NAME = "thread-safety"
 COMPILER = "clang++-19"
 FOLDERS = ("src/base", "src/platform", "src/trace", "src/wire", "src/backend", "src/engine", "src/control", "src/pager", "src/fiber",
-           "src/heap", "server", "preload", "python/native", "tools")
+           "src/heap", "src/dataframe", "server", "preload", "python/native", "tools")
 FLAGS = ["-std=c++20", "-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-fno-caret-diagnostics"]
 # Headers that most sources include anyway. No macro of ours may change what is in them.
 STANDARD_HEADERS = ("algorithm", "array", "atomic", "chrono", "cstring", "functional", "map", "memory", "mutex",

@@ -50,20 +50,7 @@ void function_processes::lose(runner& one) noexcept {
   one.is_constructed = false;
   one.counters->devices.fetch_sub(1);
   host_->dismiss();
-  owed_blocks_ += std::exchange(one.room_blocks, 0);
-  ++owed_processes_;
-}
-
-void function_processes::settle() {
-  std::uint64_t blocks = 0;
-  std::size_t processes = 0;
-  {
-    const lock_guard guard(lock_);
-    blocks = std::exchange(owed_blocks_, 0);
-    processes = std::exchange(owed_processes_, 0);
-  }
-  if (processes == 0) return;
-  if (const std::shared_ptr<session> owner = owner_.lock()) owner->give_back_room(blocks, processes);
+  owed_.add(std::exchange(one.room_blocks, 0));
 }
 
 // Or has had one a moment ago, so that none is begun now.
@@ -182,7 +169,7 @@ function_processes::step function_processes::go_on(session& caller, const loaded
     if (now_ns >= asked->until_ns) return step::refused;
     return begin(one, asked, now_ns) ? step::wait : step::refused;
   }();
-  settle();
+  owed_.settle();
   return reached;
 }
 
@@ -199,7 +186,7 @@ void function_processes::look_after(std::uint64_t now_ns) {
       if (now_ns - std::min(now_ns, one.used_ns) >= longest_idle_ns || one.body->has_ended()) lose(one);
     }
   }
-  settle();
+  owed_.settle();
 }
 
 }  // namespace far::server

@@ -15,6 +15,7 @@
 #include "base/mutex.h"
 #include "server/devices/body.h"
 #include "server/devices/host.h"
+#include "server/devices/owed_room.h"
 #include "server/store.h"
 
 namespace far::server {
@@ -23,7 +24,7 @@ namespace far::server {
 class function_processes {
  public:
   function_processes(std::shared_ptr<device_host> host, std::weak_ptr<session> owner)
-      : host_(std::move(host)), owner_(std::move(owner)) {}
+      : host_(std::move(host)), owed_(std::move(owner)) {}
   ~function_processes() { end(); }
   function_processes(const function_processes&) = delete;
   function_processes& operator=(const function_processes&) = delete;
@@ -74,16 +75,12 @@ class function_processes {
                             std::vector<std::byte>& reply) FAR_REQUIRES(lock_);
   [[nodiscard]] static bool begin(runner& one, const std::shared_ptr<call>& asked, std::uint64_t now_ns);
   void lose(runner& one) noexcept FAR_REQUIRES(lock_);
-  // After each change, without the lock: what lost processes had goes back to the session.
-  void settle();
 
   const std::shared_ptr<device_host> host_;
-  const std::weak_ptr<session> owner_;
+  owed_room owed_;
   mutex lock_;  // after the store's
   std::map<std::string, runner> all_ FAR_GUARDED_BY(lock_);
   bool ended_ FAR_GUARDED_BY(lock_) = false;
-  std::uint64_t owed_blocks_ FAR_GUARDED_BY(lock_) = 0;  // to be given back
-  std::size_t owed_processes_ FAR_GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace far::server

@@ -30,7 +30,7 @@ std::size_t put(std::span<const std::byte> reply, std::span<std::byte> into) {
 }  // namespace
 
 device_shelf::device_shelf(std::shared_ptr<device_host> host, const std::shared_ptr<session>& owner)
-    : host_(std::move(host)), owner_(owner), functions_(host_, owner_) {}
+    : host_(std::move(host)), owner_(owner), functions_(host_, owner_), owed_(owner_) {}
 
 std::shared_ptr<device_shelf> device_shelf::of(session& owner, const std::shared_ptr<device_host>& host) {
   // Nothing else is ever loaded upon a session.
@@ -131,7 +131,7 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
       return put(reply, into);
     }();
   }
-  settle();
+  owed_.settle();
   return bytes;
 }
 
@@ -184,25 +184,12 @@ void device_shelf::lose(device& which) {
   which.counters->devices.fetch_sub(1);
   std::vector<std::byte>().swap(which.reply);
   host_->dismiss();
-  owed_blocks_ += std::exchange(which.room_blocks, 0);
-  ++owed_devices_;
+  owed_.add(std::exchange(which.room_blocks, 0));
 }
 
 void device_shelf::remove(devices::iterator which) {
   if (which->second.body) lose(which->second);
   all_.erase(which);
-}
-
-void device_shelf::settle() {
-  std::uint64_t owed = 0;
-  std::size_t lost = 0;
-  {
-    const lock_guard guard(lock_);
-    owed = std::exchange(owed_blocks_, 0);
-    lost = std::exchange(owed_devices_, 0);
-  }
-  if (lost == 0) return;
-  if (const std::shared_ptr<session> owner = owner_.lock()) owner->give_back_room(owed, lost);
 }
 
 bool device_shelf::is_unlimited() const {
@@ -276,7 +263,7 @@ void device_shelf::look_after(std::uint64_t now_ns) {
       }
     }
   }
-  settle();
+  owed_.settle();
 }
 
 }  // namespace far::server

@@ -19,6 +19,7 @@
 #include "server/devices/body.h"
 #include "server/devices/function_processes.h"
 #include "server/devices/host.h"
+#include "server/devices/owed_room.h"
 #include "server/store.h"
 #include "wire/device.h"
 
@@ -97,17 +98,14 @@ class device_shelf final : public session_burden {
       FAR_REQUIRES(lock_);
   void lose(device& which) FAR_REQUIRES(lock_);
   void remove(devices::iterator which) FAR_REQUIRES(lock_);
-  // After each change, without the lock: what lost devices had goes back to the session.
-  void settle();
 
   const std::shared_ptr<device_host> host_;
   const std::weak_ptr<session> owner_;
   function_processes functions_;
+  owed_room owed_;
   mutex lock_;  // after the store's
   devices all_ FAR_GUARDED_BY(lock_);
   bool ended_ FAR_GUARDED_BY(lock_) = false;
-  std::uint64_t owed_blocks_ FAR_GUARDED_BY(lock_) = 0;  // to be given back
-  std::size_t owed_devices_ FAR_GUARDED_BY(lock_) = 0;   // that had them
 };
 
 }  // namespace far::server

@@ -126,11 +126,16 @@ evacuator::progress evacuator::evacuate(hazard_log& mine, std::size_t first_page
   return has_all ? progress::done : progress::in_part;
 }
 
-// Announces the move of every object in the page that can be moved.
+// Announces the move of every object in the page that can be moved. It writes to headers; if the page is still
+// protected then, because its bytes changed hands meanwhile, the hardware guard lets it.
 void evacuator::mark(hazard_log& mine, std::size_t page) {
+  const std::uintptr_t address = heap_.pages.address_of(page);
+  if (heap_.memory.is_resident(address) && !heap_.memory.is_writable(address)) {
+    static_cast<void>(heap_.memory.try_fetch(address, 1, true));
+  }
   heap_.pages.for_each_live(page, [&](std::size_t unit) {
     round_.assert_held();
-    const std::uintptr_t object = heap_.pages.address_of(page) + unit * unit_bytes;
+    const std::uintptr_t object = address + unit * unit_bytes;
     const std::uint64_t locked = header::at(object).lock();
     owner_word* const owner = heap_.pages.is_live(object) ? owner_at_hand(mine, locked) : nullptr;
     if (owner != nullptr) {

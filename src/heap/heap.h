@@ -56,9 +56,10 @@ class object_heap {
   void force_out(std::uintptr_t address);
   [[nodiscard]] bool forces_out() const { return forcing_.load(std::memory_order_relaxed) > 0; }
 
-  // Called before allocations: under memory pressure the calling fiber lets others run (AIFM, section 5.4).
+  // Called before allocations: under memory pressure the calling fiber lets others run (AIFM, section 5.4). Not an OS
+  // thread: the kernel shares the processors out, and one that yields where other programs run waits for all of them.
   void give_way() const {
-    if (workers_.should_yield()) [[unlikely]]
+    if (workers_.should_yield() && fiber::on_fiber()) [[unlikely]]
       fiber::yield();
   }
 

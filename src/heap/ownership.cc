@@ -35,8 +35,10 @@ void ownership::keep_at_hand(hazard_log& log, const owner_word& word_here) {
 }
 
 // Holds the object's page. Afterwards the word, as returned, is not fetching, nor moving, unless a move is not to be
-// called off; and the page is either resident, and stays so while it is held, or away.
+// called off; and the page is either resident, and stays so while it is held, or away. A resident page can mostly be
+// written: the header's lock would otherwise meet the hardware guard, whose thread takes two context switches.
 ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
+  bool asked_to_write = false;
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
@@ -52,7 +54,12 @@ ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, b
     log.hold(word::page(value));
     // Only what it says now is held: until the page was, the object could move and its place be used again.
     if (owner.load(std::memory_order_acquire) != value) continue;
-    if (memory_.is_resident(object)) return {value, true};
+    if (memory_.is_resident(object)) {
+      if (asked_to_write || memory_.is_writable(object)) return {value, true};
+      asked_to_write = true;
+      static_cast<void>(memory_.try_fetch(object, 1, true));  // lets other fibers run: look again
+      continue;
+    }
     if (memory_.is_away(object)) return {value, false};
     static_cast<void>(memory_.try_fetch(object, 1, false));  // on its way in, or out and perhaps back; if lost, away
   }

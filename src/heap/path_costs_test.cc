@@ -130,7 +130,7 @@ std::vector<double> costs_of(const std::vector<phase>& phases, double page_path_
 }
 
 // The costs of the better forced path over those of the default. Above 1: the default is better than both.
-[[maybe_unused]] std::vector<double> against_better(const std::vector<phase>& phases) {
+std::vector<double> against_better(const std::vector<phase>& phases) {
   const std::vector<double> by_object = costs_of(phases, 2);
   const std::vector<double> by_page = costs_of(phases, 0);
   std::vector<double> ratios = costs_of(phases, runtime_options{}.page_path_share);
@@ -142,7 +142,6 @@ std::vector<double> costs_of(const std::vector<phase>& phases, double page_path_
 }
 
 // Measured: docs/decisions/0086-pages-used-once.md. The first phase learns.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST(path_costs, scattered_and_dense_phases) {
   const std::vector<double> ratio = against_better({scattered, dense, scattered, dense});
   EXPECT_GT(ratio[0], 0.6);
@@ -169,11 +168,6 @@ TEST(path_costs, both_at_a_time) {
   const std::vector<double> ratio = against_better({mixed});
   EXPECT_GT(ratio[0], 2.5);
 }
-#else
-TEST(path_costs, are_counted_without_sanitizers) {
-  GTEST_SKIP() << "one thread for a minute, which finds nothing that simulated_stress_test.cc does not";
-}
-#endif
 
 }  // namespace
 }  // namespace far

@@ -37,12 +37,14 @@ namespace {
 using test::fragile;
 class far_tiers : public heap::real_pager_test<testing::TestWithParam<test::far_tier_kind>> {
  protected:
+  static constexpr std::size_t local_bytes = 16 * mib;
+
   void SetUp() override {
     real_pager_test::SetUp();
     if (IsSkipped()) return;
     if (!GetParam().missing.empty()) GTEST_SKIP() << GetParam().missing;
     tier_ = GetParam().open();
-    runtime_options chosen = heap::small_runtime();
+    runtime_options chosen = heap::small_runtime(local_bytes);
     chosen.evacuate_garbage_share = 0.5;
     chosen.far = tier_.name;
     farheap_ = std::make_unique<runtime>(chosen);
@@ -254,9 +256,9 @@ TEST_P(far_tiers, random_operations_some_of_which_throw) {
   EXPECT_GT(farheap_->statistics().fetched_pages, 50u);
 }
 
-// Twice the budget, so that pages leave while they are written.
+// More than the budget, so that pages leave while they are written.
 TEST_P(far_tiers, more_than_local_memory) {
-  const std::size_t count = 4'000'000;  // 32 MB
+  const std::size_t count = 2'500'000;  // 20 MB
   vector<std::uint64_t> mine(*farheap_, std::views::iota(std::uint64_t{0}, std::uint64_t{count}));
   mine.for_each_chunk_mut([](std::span<std::uint64_t> part, std::size_t) {
     for (std::uint64_t& one : part) one *= 3;
@@ -266,7 +268,7 @@ TEST_P(far_tiers, more_than_local_memory) {
     for (const std::uint64_t one : part) wrong += one == 3 * first++ ? 0u : 1u;
   });
   EXPECT_EQ(wrong, 0u);
-  EXPECT_LE(farheap_->statistics().local_bytes, 16 * mib);
+  EXPECT_LE(farheap_->statistics().local_bytes, local_bytes);
 }
 
 // Objects of more than a page, beside copies of them in local memory: all are evicted and come back round after round,

@@ -23,6 +23,7 @@
 #include "backend/redis/redis_uri.h"
 #include "backend/replicated/replicated_backend.h"
 #include "backend/uri.h"
+#include "coming_clusters.h"
 #include "tests/support/eventually.h"
 #include "tests/support/redis_test_cluster.h"
 #include "tests/support/slot_transfers.h"
@@ -31,6 +32,7 @@
 namespace far::backend {
 namespace {
 
+using testing_support::coming_clusters;
 using testing_support::read_slot;
 using testing_support::redis_test_cluster;
 using testing_support::redis_test_server;
@@ -74,15 +76,30 @@ slot_id allocate(backend& far, std::size_t count) {
   return slots.ok() ? slots.value() : no_slot;
 }
 
-class redis_cluster : public testing::Test {
+class redis_cluster_made_by_test : public testing::Test {
  protected:
   void SetUp() override {
     if (!redis_test_server::is_installed()) GTEST_SKIP() << redis_test_server::missing;
   }
 };
 
+class redis_cluster : public redis_cluster_made_by_test {
+ protected:
+  void SetUp() override {
+    redis_cluster_made_by_test::SetUp();
+    if (IsSkipped()) return;
+    static coming_clusters all;
+    made_ = all.take();
+  }
+
+  std::unique_ptr<redis_test_cluster> made_;
+};
+using redis_cluster_of_two = redis_cluster;
+using redis_cluster_with_replicas = redis_cluster;
+using redis_cluster_with_more_replicas = redis_cluster;
+
 TEST_F(redis_cluster, strings_are_found_while_their_hash_slot_moves_and_afterwards) {
-  redis_test_cluster cluster;
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(2048).value();
@@ -127,7 +144,7 @@ TEST_F(redis_cluster, strings_are_found_while_their_hash_slot_moves_and_afterwar
 
 // Nothing is lost by moving alone, whatever is under way.
 TEST_F(redis_cluster, a_hash_slot_wanders_while_pages_are_written_and_read) {
-  redis_test_cluster cluster;
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=30s");
   const auto queue = std::move(far->open_channel(8)).value();
   constexpr std::size_t pages = 2048;
@@ -168,8 +185,8 @@ TEST_F(redis_cluster, a_hash_slot_wanders_while_pages_are_written_and_read) {
   EXPECT_EQ(far->incarnation(), incarnation) << "nothing was lost";
 }
 
-TEST_F(redis_cluster, a_replica_that_takes_over_counts_as_empty) {
-  redis_test_cluster cluster(3, 3);
+TEST_F(redis_cluster_with_replicas, a_replica_that_takes_over_counts_as_empty) {
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
@@ -185,8 +202,8 @@ TEST_F(redis_cluster, a_replica_that_takes_over_counts_as_empty) {
 }
 
 // The old master is there, and says that its hash slots are another node's. That was not a migration.
-TEST_F(redis_cluster, a_replica_that_is_told_to_take_over_counts_as_empty) {
-  redis_test_cluster cluster(3, 3);
+TEST_F(redis_cluster_with_replicas, a_replica_that_is_told_to_take_over_counts_as_empty) {
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
@@ -202,8 +219,8 @@ TEST_F(redis_cluster, a_replica_that_is_told_to_take_over_counts_as_empty) {
 }
 
 // Between two looks of the program its node has become a replica and a master again, in the process of before.
-TEST_F(redis_cluster, a_master_that_has_been_a_replica_meanwhile_counts_as_empty) {
-  redis_test_cluster cluster(3, 3);
+TEST_F(redis_cluster_with_replicas, a_master_that_has_been_a_replica_meanwhile_counts_as_empty) {
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=2s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
@@ -224,8 +241,8 @@ TEST_F(redis_cluster, a_master_that_has_been_a_replica_meanwhile_counts_as_empty
 }
 
 // A master begins a new history of its data when its first replica is attached.
-TEST_F(redis_cluster, a_replica_that_was_attached_later_and_takes_over_counts_as_empty) {
-  redis_test_cluster cluster(2);
+TEST_F(redis_cluster_of_two, a_replica_that_was_attached_later_and_takes_over_counts_as_empty) {
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
@@ -240,8 +257,8 @@ TEST_F(redis_cluster, a_replica_that_was_attached_later_and_takes_over_counts_as
 
 // The node that a hash slot moves to has strings that were written there, and its replica need not have them. That it
 // has one is noticed, although it is attached only then.
-TEST_F(redis_cluster, a_failover_in_the_midst_of_a_migration_counts_as_one) {
-  redis_test_cluster cluster(2);
+TEST_F(redis_cluster_of_two, a_failover_in_the_midst_of_a_migration_counts_as_one) {
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=2s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(1024).value();
@@ -266,28 +283,28 @@ TEST_F(redis_cluster, a_failover_in_the_midst_of_a_migration_counts_as_one) {
 }
 
 // A master that has taken over before says what its data go on from while strings move to it. It is no replica of ours.
-TEST_F(redis_cluster, a_hash_slot_that_moves_to_a_master_which_has_taken_over_before_is_followed) {
-  redis_test_cluster cluster(2, 2);
-  ASSERT_EQ(cluster.node(3).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
-  ASSERT_EQ(cluster.wait_for_successor(cluster_slots - 1, 1, 0), 3u);
+TEST_F(redis_cluster_with_replicas, a_hash_slot_that_moves_to_a_master_which_has_taken_over_before_is_followed) {
+  redis_test_cluster& cluster = *made_;
+  ASSERT_EQ(cluster.node(4).command("CLUSTER FAILOVER TAKEOVER"), "+OK");
+  ASSERT_EQ(cluster.wait_for_successor(8000, 1, 0), 4u);
   const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(1024).value();
   ASSERT_EQ(write_slot(*far, *queue, first, 1), 0);
   const std::uint64_t incarnation = far->incarnation();
-  cluster.begin_move(home_slot, 0, 3);
-  for (const std::string& key : cluster.keys_of(home_slot, 0)) cluster.move_key(key, 0, 3);
+  cluster.begin_move(home_slot, 0, 4);
+  for (const std::string& key : cluster.keys_of(home_slot, 0)) cluster.move_key(key, 0, 4);
   EXPECT_EQ(read_slot(*far, *queue, first, 1), 0);
   EXPECT_EQ(write_slot(*far, *queue, first + 9, 1), 0);
-  cluster.end_move(home_slot, 0, 3);
+  cluster.end_move(home_slot, 0, 4);
   EXPECT_EQ(read_slot(*far, *queue, first, 1), 0);
   EXPECT_EQ(read_slot(*far, *queue, first + 9, 1), 0);
   EXPECT_EQ(far->incarnation(), incarnation) << "nothing was lost";
 }
 
 // The second one to take over does not know of the first master, and that one says nothing.
-TEST_F(redis_cluster, a_replica_of_a_replica_that_has_taken_over_counts_as_empty) {
-  redis_test_cluster cluster(3, 6);
+TEST_F(redis_cluster_with_more_replicas, a_replica_of_a_replica_that_has_taken_over_counts_as_empty) {
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
@@ -302,7 +319,7 @@ TEST_F(redis_cluster, a_replica_of_a_replica_that_has_taken_over_counts_as_empty
 }
 
 TEST_F(redis_cluster, what_somebody_deletes_is_lost_even_while_its_hash_slot_moves) {
-  redis_test_cluster cluster;
+  redis_test_cluster& cluster = *made_;
   const auto far = open_part(cluster, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(1024).value();
@@ -315,8 +332,8 @@ TEST_F(redis_cluster, what_somebody_deletes_is_lost_even_while_its_hash_slot_mov
   EXPECT_EQ(read_slot(*far, *queue, first, 1), ESTALE);
 }
 
-TEST_F(redis_cluster, refusals_say_what_to_do) {
-  redis_test_cluster cluster(2);
+TEST_F(redis_cluster_of_two, refusals_say_what_to_do) {
+  redis_test_cluster& cluster = *made_;
   const redis_test_server single;
   const auto message = [](const std::string& name) {
     const result<std::unique_ptr<backend>> opened = open(name);
@@ -362,7 +379,7 @@ class copied_pages {
 };
 
 // With TLS, and a user who may do nothing but what docs/cluster.md lists.
-TEST_F(redis_cluster, tls_and_a_user_with_few_rights_are_enough) {
+TEST_F(redis_cluster_made_by_test, tls_and_a_user_with_few_rights_are_enough) {
   wire::tls_test_files files;
   files.make_authority("authority");
   files.make_server("server", "authority", "IP:127.0.0.1");
@@ -417,9 +434,9 @@ bool is_whole(backend& far) {
   return dynamic_cast<replicated_backend&>(far).is_whole();
 }
 
-TEST_F(redis_cluster, two_copies_outlive_one_master_after_the_other) {
-  redis_test_cluster cluster(3, 2);
-  const auto far = open_all(cluster, "copies=2&timeout=1s&capacity=64M");
+TEST_F(redis_cluster_with_replicas, two_copies_outlive_one_master_after_the_other) {
+  redis_test_cluster& cluster = *made_;
+  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   for (const std::size_t victim : {0u, 1u}) {
@@ -434,8 +451,8 @@ TEST_F(redis_cluster, two_copies_outlive_one_master_after_the_other) {
 }
 
 TEST_F(redis_cluster, copies_that_come_to_one_node_are_parted) {
-  redis_test_cluster cluster;
-  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
+  redis_test_cluster& cluster = *made_;
+  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   // All that was in the first node is in the second one now, with the other copies of much of it.
@@ -449,9 +466,9 @@ TEST_F(redis_cluster, copies_that_come_to_one_node_are_parted) {
   pages.expect_all();
 }
 
-TEST_F(redis_cluster, a_master_that_joins_takes_part_unless_it_may_evict) {
-  redis_test_cluster cluster(2);
-  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
+TEST_F(redis_cluster_of_two, a_master_that_joins_takes_part_unless_it_may_evict) {
+  redis_test_cluster& cluster = *made_;
+  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   const std::size_t evicting = cluster.add_node();
@@ -469,8 +486,8 @@ TEST_F(redis_cluster, a_master_that_joins_takes_part_unless_it_may_evict) {
 }
 
 TEST_F(redis_cluster, a_node_is_taken_out_of_use_by_its_address) {
-  redis_test_cluster cluster;
-  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
+  redis_test_cluster& cluster = *made_;
+  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
   // Those of the nodes among each other, by which strings move, apart, as well as the one that asks.
   const auto clients_of = [&](std::size_t node) {
     std::istringstream lines(cluster.node(node).command("CLIENT LIST"));
@@ -522,8 +539,8 @@ TEST_F(redis_cluster, a_node_is_taken_out_of_use_by_its_address) {
 }
 
 TEST_F(redis_cluster, a_node_that_hangs_and_one_that_is_emptied_lose_nothing) {
-  redis_test_cluster cluster;
-  const auto far = open_all(cluster, "copies=2&timeout=1s&capacity=64M");
+  redis_test_cluster& cluster = *made_;
+  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
   copied_pages pages(*far, 2000);
   pages.write_all();
   cluster.node(2).pause();

@@ -87,7 +87,7 @@ class RemoteHashMap : public heap::real_pager_test<::testing::TestWithParam<kind
 template <typename Act>
 void RemoteHashMap::compare(runtime& farheap, remote_hash_map<std::uint64_t, wide>& mine, std::uint64_t keys,
                             Act half_way) {
-  constexpr std::uint64_t steps = 6'000;
+  constexpr std::uint64_t steps = 3'000;
   std::unordered_map<std::uint64_t, std::uint64_t> model;
   std::mt19937_64 random(23);
   for (std::uint64_t step = 0; step < steps; ++step) {
@@ -174,7 +174,7 @@ TEST_P(RemoteHashMap, IsAMapThatOutlivesAServer) {
   for (int i = 0; i < 2; ++i) servers.push_back(start());
   runtime farheap(heap::small_runtime());
   remote_hash_map<std::uint64_t, wide> mine(
-      farheap, "tcp://" + servers[0]->host() + "," + servers[1]->host() + "?copies=2&timeout=2s", options());
+      farheap, "tcp://" + servers[0]->host() + "," + servers[1]->host() + "?copies=2&timeout=1s", options());
   EXPECT_EQ(mine.copies(), 2u);
   compare(farheap, mine, 1'500, [&] { servers[1]->signal(SIGKILL); });
 }
@@ -270,7 +270,7 @@ TEST_P(RemoteHashMap, CallsWithoutAnAnswerLoseNothing) {
   const auto server = start();
   runtime farheap(heap::small_runtime());
   remote_hash_map_options chosen = options();
-  chosen.device.deadline = std::chrono::seconds(5);
+  chosen.device.deadline = std::chrono::seconds(2);
   remote_hash_map<std::uint64_t, std::uint64_t> mine(farheap, "tcp://" + server->host() + "?timeout=1s", chosen);
   constexpr std::uint64_t count = 400;
   const auto patiently = [](auto call) {

@@ -24,11 +24,12 @@ def verifier(operations, seed=23):
 class Server:
     """A redis-server on loopback. Its port stays the same when it starts again, empty."""
 
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder, *arguments, starts=True):
         self.folder, self.arguments = folder, arguments
         self.port = self.pick_port()
         self.process = None
-        self.start()
+        if starts:
+            self.start()
 
     def start(self):
         self.process = support.start([REDIS, "--bind", "127.0.0.1", "--port", str(self.port), "--save", "",

@@ -148,8 +148,10 @@ class actor {
     place at{&root.mine, &root.expected};
     while (*at.expected != nullptr && below(4) != 0) {
       check(static_cast<bool>(*at.mine));
-      cell& inside = at.mine->deref_mut(here);
       model& expected = **at.expected;
+      // A page that a dereference for writing finds away comes back in any case.
+      if (below(2) == 0) check(at.mine->deref(here).own.is(expected.number));
+      cell& inside = at.mine->deref_mut(here);
       check(inside.own.is(expected.number));
       if (below(3) == 0 && expected.others && !expected.others->empty()) {
         const std::size_t i = below(expected.others->size());
@@ -219,7 +221,12 @@ class actor {
       const cell& inside = below(4) == 0 ? at.mine->deref(here, non_temporal) : at.mine->deref(here);
       check(inside.own.is(expected.number));
       check((inside.shared == nullptr) == (expected.shared == nullptr));
-      if (expected.shared != nullptr) check(inside.shared.deref(here).is(*expected.shared));
+      if (expected.shared != nullptr) {
+        const leaf& found = inside.shared.deref(here);
+        check(found.is(*expected.shared));
+        // Others use the same word. What it pointed to before has the same bytes.
+        check(&found == &inside.shared.deref(here));
+      }
     } else {
       cell& inside = below(4) == 0 ? at.mine->deref_mut(here, non_temporal) : at.mine->deref_mut(here);
       check(inside.own.is(expected.number));

@@ -13,7 +13,7 @@
 
 namespace {
 
-constexpr std::array<std::uint64_t, 3> usual_distances{20, 200, 2'000};  // in blocks
+constexpr std::array<std::uint64_t, 3> usual_distances{80, 800, 8'000};  // in blocks
 constexpr unsigned stops_at_a_distance = 32;
 constexpr long usual_sleep_ns = 50'000;
 constexpr long long_sleep_ns = 10'000'000;  // a page leaves, and its place is another object's

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <sstream>
@@ -21,24 +22,55 @@ using backend::next_node;
 
 redis_test_cluster::redis_test_cluster(std::size_t masters, std::size_t replicas,
                                        const std::vector<std::string>& arguments)
-    : arguments_(arguments) {
+    : arguments_(arguments), masters_(masters), replicas_(replicas) {
   for (std::size_t i = 0; i < masters + replicas; ++i) add_node();
   for (std::size_t i = 0; i < masters; ++i) {
     const std::size_t first = backend::cluster_slots * i / masters;
     const std::size_t end = backend::cluster_slots * (i + 1) / masters;
     expect(i, "CLUSTER ADDSLOTSRANGE " + std::to_string(first) + " " + std::to_string(end - 1));
   }
-  // Of all nodes: fresh ones draw numbers when they meet, and two may draw the same. When replicas have the same one,
-  // and it is the highest, CLUSTER FAILOVER TAKEOVER of one after the other does not raise it, and nobody obeys the
-  // second.
-  for (std::size_t i = 0; i < nodes_.size(); ++i) expect(i, "CLUSTER SET-CONFIG-EPOCH " + std::to_string(i + 1));
+  for (std::size_t i = 0; i < nodes_.size(); ++i) set_epoch(i);
   for (std::size_t i = 1; i < nodes_.size(); ++i) meet(i);
   wait_until_all_know_all();
   for (std::size_t i = 0; i < replicas; ++i) replicate(masters + i, i % masters);
+  wait_until_it_works();
+}
+
+// Each node finds in its folder what it would have learned of the others.
+redis_test_cluster::redis_test_cluster(only_begun, std::size_t masters, std::size_t replicas)
+    : masters_(masters), replicas_(replicas) {
+  const auto name_of = [](std::size_t number) { return std::string(39, 'a') + std::to_string(number); };
+  FAR_CHECK(masters + replicas <= 10, "the name of a node has 40 digits");
+  for (std::size_t i = 0; i < masters + replicas; ++i) {
+    nodes_.push_back(redis_test_server::not_started(arguments_of_node()));
+  }
+  for (std::size_t self = 0; self < nodes_.size(); ++self) {
+    std::ofstream file(nodes_[self]->folder() + "/nodes.conf");
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      const bool is_master = i < masters;
+      file << name_of(i) << ' ' << nodes_[i]->address() << '@' << nodes_[i]->cluster_port() << ' '
+           << (i == self ? "myself," : "") << (is_master ? "master -" : "slave " + name_of((i - masters) % masters))
+           << " 0 0 " << i + 1 << " connected";
+      if (is_master) {
+        file << ' ' << backend::cluster_slots * i / masters << '-' << backend::cluster_slots * (i + 1) / masters - 1;
+      }
+      file << '\n';
+    }
+    file << "vars currentEpoch " << nodes_.size() << " lastVoteEpoch 0\n";
+  }
+  for (const auto& one : nodes_) one->start();
+}
+
+std::unique_ptr<redis_test_cluster> redis_test_cluster::begin(std::size_t masters, std::size_t replicas) {
+  return std::unique_ptr<redis_test_cluster>(new redis_test_cluster(only_begun{}, masters, replicas));
+}
+
+void redis_test_cluster::wait_until_it_works() const {
+  for (std::size_t i = 0; i < replicas_; ++i) wait_for_replica(masters_ + i, i % masters_);
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     wait_until("a cluster that works", [&] {
-      return node(i).command("CLUSTER INFO").find("cluster_state:ok") != std::string::npos && owner_of(0, i) < size() &&
-             owner_of(backend::cluster_slots - 1, i) < size();
+      return nodes_[i]->command("CLUSTER INFO").find("cluster_state:ok") != std::string::npos &&
+             owner_of(0, i) < size() && owner_of(backend::cluster_slots - 1, i) < size();
     });
   }
 }
@@ -58,7 +90,7 @@ void redis_test_cluster::wait_until(const std::string& what, const std::function
   std::abort();
 }
 
-std::size_t redis_test_cluster::add_node() {
+std::vector<std::string> redis_test_cluster::arguments_of_node() const {
   std::vector<std::string> arguments{"--cluster-enabled",
                                      "yes",
                                      "--cluster-port",
@@ -72,17 +104,31 @@ std::size_t redis_test_cluster::add_node() {
                                      "--repl-diskless-sync-delay",
                                      "0"};
   arguments.insert(arguments.end(), arguments_.begin(), arguments_.end());
-  nodes_.push_back(std::make_unique<redis_test_server>(arguments));
-  const std::size_t number = nodes_.size() - 1;
-  return number;
+  return arguments;
 }
 
+std::size_t redis_test_cluster::add_node() {
+  nodes_.push_back(std::make_unique<redis_test_server>(arguments_of_node()));
+  return nodes_.size() - 1;
+}
+
+// Of all nodes: fresh ones draw numbers when they meet, and two may draw the same. When replicas have the same one, and
+// it is the highest, CLUSTER FAILOVER TAKEOVER of one after the other does not raise it, and nobody obeys the second. A
+// master to which a hash slot moves does not raise its own when it seems to be the highest already.
+void redis_test_cluster::set_epoch(std::size_t number) const {
+  expect(number, "CLUSTER SET-CONFIG-EPOCH " + std::to_string(number + 1));
+}
+
+// All others: what one of them tells the others would take seconds.
 void redis_test_cluster::meet(std::size_t number) const {
-  expect(0, "CLUSTER MEET 127.0.0.1 " + std::to_string(nodes_[number]->port()) + " " +
-                std::to_string(nodes_[number]->cluster_port()));
+  for (std::size_t i = 0; i < number; ++i) {
+    expect(i, "CLUSTER MEET 127.0.0.1 " + std::to_string(nodes_[number]->port()) + " " +
+                  std::to_string(nodes_[number]->cluster_port()));
+  }
 }
 
 void redis_test_cluster::join(std::size_t number) const {
+  set_epoch(number);
   meet(number);
   wait_until_all_know_all();
 }

@@ -18,6 +18,9 @@ class redis_test_cluster {
  public:
   explicit redis_test_cluster(std::size_t masters = 3, std::size_t replicas = 0,
                               const std::vector<std::string>& arguments = {});
+  // One that begins to work by itself, in some seconds; call wait_until_it_works() before anything else.
+  [[nodiscard]] static std::unique_ptr<redis_test_cluster> begin(std::size_t masters, std::size_t replicas);
+  void wait_until_it_works() const;
 
   // Of its masters, "127.0.0.1:40123,127.0.0.1:40124".
   [[nodiscard]] std::string addresses() const;
@@ -50,16 +53,23 @@ class redis_test_cluster {
   void wait_for_replica(std::size_t number, std::size_t of) const;
 
  private:
+  struct only_begun {};
+  redis_test_cluster(only_begun, std::size_t masters, std::size_t replicas);
+
+  [[nodiscard]] std::vector<std::string> arguments_of_node() const;
   // The hash slots of a node according to `asked`.
   [[nodiscard]] std::vector<std::uint32_t> slots_of(std::size_t number, std::size_t asked) const;
   [[nodiscard]] std::string id_of(std::size_t number) const;
   void expect(std::size_t number, const std::string& line) const;
+  void set_epoch(std::size_t number) const;
   void meet(std::size_t number) const;
   void wait_until_all_know_all() const;
   // Ends the test with what each node knows if it takes minutes.
   void wait_until(const std::string& what, const std::function<bool()>& reached) const;
 
   const std::vector<std::string> arguments_;
+  const std::size_t masters_;
+  const std::size_t replicas_;  // at the beginning
   std::vector<std::unique_ptr<redis_test_server>> nodes_;
 };
 

@@ -74,7 +74,7 @@ bool redis_test_server::is_installed() {
   return false;
 }
 
-redis_test_server::redis_test_server(std::vector<std::string> arguments)
+redis_test_server::redis_test_server(std::vector<std::string> arguments, bool starts)
     : arguments_(std::move(arguments)),
       secure_(has(arguments_, "--tls-port", "0")),
       port_(find_port()),
@@ -82,7 +82,7 @@ redis_test_server::redis_test_server(std::vector<std::string> arguments)
       tls_port_(has(arguments_, "--tls-port", "both") ? find_port()
                 : secure_                             ? port_
                                                       : std::uint16_t{0}) {
-  start();
+  if (starts) start();
 }
 
 redis_test_server::~redis_test_server() {

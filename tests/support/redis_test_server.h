@@ -4,7 +4,9 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/scratch_folder.h"
@@ -21,7 +23,11 @@ class redis_test_server {
   // `arguments`: further ones of its command line. Where they name a --tls-port, write 0: it becomes that of address().
   // A --cluster-port of 0 becomes that of cluster_port(). With a --tls-port of "both", it listens without TLS at
   // address(), and with TLS at tls_port().
-  explicit redis_test_server(std::vector<std::string> arguments = {});
+  explicit redis_test_server(std::vector<std::string> arguments = {}) : redis_test_server(std::move(arguments), true) {}
+  // One that start() starts.
+  [[nodiscard]] static std::unique_ptr<redis_test_server> not_started(std::vector<std::string> arguments) {
+    return std::unique_ptr<redis_test_server>(new redis_test_server(std::move(arguments), false));
+  }
   ~redis_test_server();
   redis_test_server(const redis_test_server&) = delete;
   redis_test_server& operator=(const redis_test_server&) = delete;
@@ -29,6 +35,7 @@ class redis_test_server {
   // "127.0.0.1:40123".
   [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
 
+  [[nodiscard]] const std::string& folder() const { return folder_; }  // where it runs
   [[nodiscard]] std::uint16_t port() const { return port_; }
   [[nodiscard]] std::uint16_t cluster_port() const { return cluster_port_; }
   // 0: there is none.
@@ -47,6 +54,8 @@ class redis_test_server {
   [[nodiscard]] std::string command(const std::string& line) const;
 
  private:
+  redis_test_server(std::vector<std::string> arguments, bool starts);
+
   const std::vector<std::string> arguments_;
   const bool secure_;
   const scratch_folder scratch_;

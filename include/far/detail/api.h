@@ -4,3 +4,11 @@
 #pragma once
 
 #define FAR_API __attribute__((visibility("default")))
+
+// Marks functions with long code that the library has. A checked build compiles them along with the program: the scopes
+// of the library's are of the other kind (far/scope.h).
+#if defined(FARHEAP_CHECKED)
+#define FAR_LIBRARY_CODE inline
+#else
+#define FAR_LIBRARY_CODE
+#endif

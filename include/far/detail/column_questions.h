@@ -14,10 +14,13 @@
 #include <vector>
 
 #include "far/column.h"
+#include "far/detail/api.h"
+#include "far/detail/column_asking.h"
+#include "far/detail/ordered_gatherer.h"
 
 namespace far {
 
-inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
+FAR_LIBRARY_CODE std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
   std::vector<std::pair<cell, std::uint64_t>> found;
   const auto count = [&]<typename T>(const auto& all, const summary<T>& range) {
     if (range.count() == 0) return 0;
@@ -60,7 +63,7 @@ inline std::vector<std::pair<cell, std::uint64_t>> column::counts() const {
   return found;
 }
 
-inline std::vector<cell> column::distinct() const {
+FAR_LIBRARY_CODE std::vector<cell> column::distinct() const {
   std::vector<cell> found;
   visit([&]<typename T>(const vector<T>& all) {
     if constexpr (sizeof(T) == 1) {
@@ -76,7 +79,7 @@ inline std::vector<cell> column::distinct() const {
   return found;
 }
 
-inline std::vector<cell> column::outermost(std::size_t count, detail::numbers_end from) const {
+FAR_LIBRARY_CODE std::vector<cell> column::outermost(std::size_t count, detail::numbers_end from) const {
   require_order();
   return visit([&]<typename T>(const vector<T>& all) {
     const summary<T> range = known(all);
@@ -90,7 +93,7 @@ inline std::vector<cell> column::outermost(std::size_t count, detail::numbers_en
   });
 }
 
-inline vector<std::size_t> column::rows_of_outermost(std::size_t count, detail::numbers_end from) const {
+FAR_LIBRARY_CODE vector<std::size_t> column::rows_of_outermost(std::size_t count, detail::numbers_end from) const {
   require_order();
   return visit([&]<typename T>(const vector<T>& all) {
     const summary<T> range = known(all);
@@ -113,7 +116,7 @@ inline vector<std::size_t> column::rows_of_outermost(std::size_t count, detail::
   });
 }
 
-inline vector<std::size_t> column::rows_containing(std::string_view text) const {
+FAR_LIBRARY_CODE vector<std::size_t> column::rows_containing(std::string_view text) const {
   if (type_ != column_type::text) throw_wrong_type();
   std::vector<bool> is_wanted(dictionary_->size());
   std::vector<interval<std::int32_t>> wanted;  // codes that follow one another
@@ -162,38 +165,7 @@ inline vector<std::size_t> column::rows_containing(std::string_view text) const 
   return rows;
 }
 
-namespace detail {
-
-// Copies numbers out by their indices, in ascending order of these, whatever their own: so of a page that has many of
-// them all are read at once, and not one by one.
-template <typename T>
-class ordered_gatherer {
- public:
-  static constexpr std::size_t most = std::size_t{1} << 16;
-
-  // As elements::gather(). Requires: there are at most `most` indices.
-  void gather(const vector<T>& from, std::span<const std::size_t> indices, std::span<T> into) {
-    const bool is_any_wrong = std::ranges::any_of(indices, [&](std::size_t one) { return one >= from.size(); });
-    if (is_any_wrong || std::ranges::is_sorted(indices)) return from.gather(indices, into);
-    order_.clear();
-    for (const std::size_t one : indices) order_.push_back(one * most + order_.size());
-    std::sort(order_.begin(), order_.end());
-    sorted_.resize(indices.size());
-    std::ranges::transform(order_, sorted_.begin(), [](std::uint64_t one) { return one / most; });
-    numbers_.resize(indices.size());
-    from.gather(sorted_, std::span<T>(numbers_));
-    for (std::size_t i = 0; i < numbers_.size(); ++i) into[order_[i] % most] = numbers_[i];
-  }
-
- private:
-  std::vector<std::uint64_t> order_;  // indices with their positions; a vector has less than 2^48 numbers
-  std::vector<std::size_t> sorted_;
-  std::vector<T> numbers_;
-};
-
-}  // namespace detail
-
-inline column column::take(const vector<std::size_t>& rows) const {
+FAR_LIBRARY_CODE column column::take(const vector<std::size_t>& rows) const {
   column taken = like(rows.home());
   visit([&]<typename T>(const vector<T>& all) {
     detail::ordered_gatherer<T> gatherer;

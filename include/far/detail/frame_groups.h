@@ -19,6 +19,8 @@
 #include <vector>
 
 #include "far/dataframe.h"
+#include "far/detail/api.h"
+#include "far/detail/frame_keys.h"
 #include "far/detail/group_medians.h"
 
 namespace far {
@@ -431,8 +433,8 @@ void visit_grouped_rows(group_table& table, std::size_t rows, const Add& add) {
 
 }  // namespace detail
 
-inline dataframe dataframe::group_by(const std::vector<std::string>& keys,
-                                     const std::vector<wanted>& aggregates) const {
+FAR_LIBRARY_CODE dataframe dataframe::group_by(const std::vector<std::string>& keys,
+                                               const std::vector<wanted>& aggregates) const {
   std::vector<const column*> key_columns;
   for (const std::string& name : keys) key_columns.push_back(&(*this)[name]);
   std::set<std::string> walked(keys.begin(), keys.end());

@@ -14,6 +14,9 @@
 #include <vector>
 
 #include "far/dataframe.h"
+#include "far/detail/api.h"
+#include "far/detail/frame_keys.h"
+#include "far/detail/ordered_gatherer.h"
 
 namespace far {
 
@@ -190,7 +193,7 @@ class index_prober {
 
 }  // namespace detail
 
-inline dataframe dataframe::join(const dataframe& right, std::string_view on, join_kind kind) const {
+FAR_LIBRARY_CODE dataframe dataframe::join(const dataframe& right, std::string_view on, join_kind kind) const {
   const column& left_values = (*this)[on];
   const column& right_values = right[on];
   if (left_values.type() != right_values.type()) {

@@ -1,0 +1,1 @@
+#include "far/detail/arrow_code.h"

@@ -1,0 +1,1 @@
+#include "far/detail/column_questions.h"

@@ -1,0 +1,1 @@
+#include "far/detail/csv_code.h"

@@ -1,0 +1,1 @@
+#include "far/detail/frame_join.h"

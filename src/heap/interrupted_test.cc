@@ -1,0 +1,204 @@
+// One operation of the heap is interrupted by another, as a whole, at each of its basic blocks in turn; over the
+// poisoning pager. So each window that a single interruption can hit is hit, in every run. The heap is compiled with
+// -fsanitize-coverage=trace-pc and without inlining; this file must not be.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "far/runtime.h"
+#include "far/scope.h"
+#include "far/shared_ptr.h"
+#include "heap/grace_periods.h"
+#include "heap/heap.h"
+
+namespace {
+
+struct interruption {
+  std::size_t blocks_left;
+  const std::function<void()>& run;
+};
+thread_local constinit interruption* armed = nullptr;
+
+}  // namespace
+
+extern "C" void __sanitizer_cov_trace_pc() {
+  if (armed == nullptr || armed->blocks_left-- > 0) return;
+  std::exchange(armed, nullptr)->run();
+}
+
+namespace far {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct item {
+  std::uint64_t number = 0;
+  std::array<std::uint64_t, 20> content{};
+
+  explicit item(std::uint64_t value) : number(value) { content.fill(value * 31); }
+  [[nodiscard]] bool is(std::uint64_t value) const { return number == value && content[19] == value * 31; }
+};
+
+class interrupted_test : public testing::Test {
+ protected:
+  // Nothing leaves unless a test says so.
+  static runtime_options options() {
+    runtime_options chosen;
+    chosen.local_bytes = 16 * mib;
+    chosen.workers = 1;
+    chosen.policy = "fifo";
+    chosen.evacuate_garbage_share = 2;
+    return chosen;
+  }
+
+  [[nodiscard]] detail::object_heap& heap() { return detail::heap_of(farheap_); }
+  [[nodiscard]] static std::uintptr_t page_of(const item& one) {
+    return reinterpret_cast<std::uintptr_t>(&one) & ~std::uintptr_t{page_bytes - 1};
+  }
+  [[nodiscard]] std::uintptr_t page_of(const shared_ptr<item>& one) {
+    const scope here(farheap_);
+    return page_of(one.deref(here));
+  }
+
+  // Two in a page that is full of others.
+  void make_two() {
+    others_.clear();
+    do {
+      first_ = make_shared<item>(farheap_, 1u);
+      second_ = make_shared<item>(farheap_, 2u);
+      for (int i = 0; i < 8; ++i) others_.push_back(make_shared<item>(farheap_, 3u));
+    } while (page_of(first_) != page_of(second_));
+  }
+
+  // The page is resident, and could leave at once: nobody has used it since the last grace period.
+  void condemn(std::uintptr_t address) {
+    heap::page_table& pages = heap().pages;
+    const std::size_t page = pages.page_of(address);
+    const heap::grace_number number = heap::scopes_without_log.stamp([&](heap::grace_number now) {
+      pages.condemn(page, now);
+      return true;
+    });
+    pages.cool(page);
+    ASSERT_TRUE(heap::scopes_without_log.wait_until_over(number, 10s));
+  }
+
+  // Prepares and runs the operation, interrupted at one block after the other, until it has no more. Returns how many
+  // there were. The interruption runs on a thread that may go on beyond the operation, if it must wait for it.
+  template <typename Prepare, typename Operation>
+  static std::size_t interrupt_everywhere(Prepare prepare, Operation operation, const std::function<void()>& other) {
+    for (std::size_t blocks = 0;; ++blocks) {
+      prepare();
+      std::future<void> running;
+      const std::function<void()> run = [&] {
+        running = std::async(std::launch::async, other);
+        static_cast<void>(running.wait_for(1ms));
+      };
+      interruption at{blocks, run};
+      armed = &at;
+      operation();
+      armed = nullptr;
+      if (!running.valid()) return blocks;
+      running.get();
+    }
+  }
+
+  runtime farheap_{options()};
+  shared_ptr<item> first_;
+  shared_ptr<item> second_;
+  std::vector<shared_ptr<item>> others_;
+};
+
+// The page leaves at any moment: then it comes back, or it stays because it is used.
+TEST_F(interrupted_test, a_dereference_by_the_eviction_of_its_page) {
+  for (const double page_path_share : {0.0, 2.0}) {
+    farheap_.set_page_path_share(page_path_share);
+    std::uintptr_t page = 0;
+    std::size_t wrong = 0;
+    const auto prepare = [&] {
+      make_two();
+      page = page_of(first_);
+      condemn(page);
+    };
+    const auto use = [&] {
+      const scope here(farheap_);
+      const item& found = first_.deref(here);
+      wrong += found.is(1) ? 0 : 1;
+      wrong += &first_.deref(here) == &found && found.is(1) ? 0 : 1;
+    };
+    EXPECT_GT(interrupt_everywhere(prepare, use, [&] { heap().memory.evict(page, page_bytes); }), 10u);
+    EXPECT_EQ(wrong, 0u) << page_path_share;
+    EXPECT_GT(farheap_.statistics().evicted_pages, 5u) << "it did leave";
+  }
+  farheap_.validate();
+}
+
+// Whoever finds the object while its page is about to leave keeps it until the scope ends.
+TEST_F(interrupted_test, an_eviction_by_a_dereference) {
+  for (const double page_path_share : {0.0, 2.0}) {
+    farheap_.set_page_path_share(page_path_share);
+    std::uintptr_t page = 0;
+    std::atomic<std::size_t> wrong = 0;
+    std::atomic<bool> is_evicted = false;
+    const auto prepare = [&] {
+      make_two();
+      page = page_of(first_);
+      condemn(page);
+      is_evicted = false;
+    };
+    const auto evict = [&] {
+      heap().memory.evict(page, page_bytes);
+      is_evicted = true;
+    };
+    const auto hold = [&] {
+      const scope here(farheap_);
+      const item& found = first_.deref(here);
+      wrong += found.is(1) ? 0 : 1;
+      while (!is_evicted) std::this_thread::sleep_for(50us);
+      wrong += found.is(1) && &first_.deref(here) == &found ? 0 : 1;
+    };
+    EXPECT_GT(interrupt_everywhere(prepare, evict, hold), 10u);
+    EXPECT_EQ(wrong, 0u) << page_path_share;
+  }
+  farheap_.validate();
+}
+
+// The object moves to a place of its own, and its page comes back for others.
+TEST_F(interrupted_test, a_dereference_by_another_that_fetches_the_object_alone) {
+  farheap_.set_page_path_share(2);
+  std::uintptr_t page = 0;
+  std::size_t wrong = 0;
+  const std::uint64_t fetched_before = farheap_.statistics().object_fetches;
+  const auto prepare = [&] {
+    make_two();
+    page = page_of(first_);
+    heap().evict(page, page_bytes);
+  };
+  const auto use = [&] {
+    const scope here(farheap_);
+    const item& found = first_.deref(here);
+    wrong += found.is(1) && &first_.deref(here) == &found ? 0 : 1;
+  };
+  const auto fetch_both = [&] {
+    const scope here(farheap_);
+    static_cast<void>(first_.deref(here));
+    heap().memory.fetch(page, 1, false);
+  };
+  const std::size_t blocks = interrupt_everywhere(prepare, use, fetch_both);
+  EXPECT_GT(blocks, 10u);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GE(farheap_.statistics().object_fetches - fetched_before, blocks);
+  farheap_.validate();
+}
+
+}  // namespace
+}  // namespace far
