@@ -1,5 +1,6 @@
 #include "engine/miss_list.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -36,10 +37,16 @@ bool miss_list::serve() {
   return progress;
 }
 
+bool miss_list::wants_another_look() const {
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [](const entry& waiting) { return waiting.one.now() != miss::state::arriving; });
+}
+
 // Returns whether the miss needs no more attention. The loop itself looks after transfers that it started. It always
 // advances the miss, even if the page is there by now, because the engine then wakes the threads that wait for it.
 bool miss_list::try_one(entry& waiting) {
   own_.lock.assert_held();
+  if (waiting.one.look() == miss::state::arriving) return false;
   waiting.one.make_room();
   waiting.one.advance(own_, (*streams_)[waiting.thread % read_ahead_states]);
   switch (waiting.one.now()) {

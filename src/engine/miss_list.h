@@ -27,6 +27,8 @@ class miss_list {
   bool serve();
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }
+  // Whether a miss waits for frames or for another thread, and not for an arrival that the own fetcher reports.
+  [[nodiscard]] bool wants_another_look() const;
 
  private:
   static constexpr std::size_t read_ahead_states = 256;

@@ -7,7 +7,10 @@
 namespace far::engine {
 namespace {
 
-constexpr std::uint64_t longest_wait_ns = 1'000'000;  // for an arrival, before the engine is asked again
+// For an arrival, before the engine is asked again. Every arrival ends the wait, so its length does not matter, as long
+// as it ends after the kernel's next tick: a timer before that is set in hardware, which a virtual processor is left
+// for twice (docs/decisions/0100-short-timers.md).
+constexpr std::uint64_t longest_wait_ns = 10'000'000;
 constexpr std::uint64_t rest_ns = 500'000;  // between two looks at a read that failed and is tried again later
 
 bool poll(fetcher& one, host& around, caller who) FAR_REQUIRES(one.lock) {

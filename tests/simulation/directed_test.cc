@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <vector>
 
+#include "engine/miss_list.h"
+
 namespace far::simulation {
 namespace {
 
@@ -154,6 +156,44 @@ TEST_F(directed_slow, a_read_ahead_is_unattended_and_a_miss_is_not) {
   settle();
   EXPECT_FALSE(engine_->transfers().unattended());
   check(range);
+}
+
+class host_of_one_thread final : public engine::host {
+ public:
+  void enter() noexcept override {}
+  void leave() noexcept override {}
+  void rest(std::uint64_t /*nanoseconds*/) noexcept override {}
+  void wake_background() noexcept override {}
+  [[nodiscard]] bool has_pollers() const noexcept override { return false; }
+  void poll_soon() noexcept override {}
+  [[nodiscard]] std::size_t preferred_fetcher() const noexcept override { return 0; }
+};
+
+// The loop that serves misses sleeps until an arrival wakes it, unless a miss waits for anything else.
+TEST_F(directed_slow, only_misses_that_await_no_arrival_want_another_look) {
+  store({0, 100});
+  settle();
+  host_of_one_thread around;
+  engine::miss_list misses(*engine_, around, *fetcher_, [](page_id) { return false; });
+  const auto serve = [&] {
+    const far::lock_guard guard(fetcher_->lock);
+    static_cast<void>(misses.serve());
+  };
+  misses.add(50, false, 1);
+  EXPECT_TRUE(misses.wants_another_look()) << "nobody has looked yet";
+  serve();
+  serve();
+  EXPECT_EQ(state_of(50), state::fetching);
+  EXPECT_FALSE(misses.wants_another_look());
+  misses.add(50, false, 2);
+  serve();
+  EXPECT_TRUE(misses.wants_another_look()) << "the second miss waits for the first";
+  for (int steps = 0; steps < 100 && !misses.empty(); ++steps) {
+    clock_.advance_to(clock_.now_ns() + 100'000);
+    serve();
+  }
+  EXPECT_TRUE(misses.empty());
+  check({50, 1});
 }
 
 TEST_F(directed, a_miss_brings_the_rest_of_a_region_in_use) {
