@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +16,7 @@
 #include "base/units.h"
 #include "benchmark.h"
 #include "clocks.h"
+#include "costs.h"
 
 namespace far::bench {
 
@@ -92,10 +92,7 @@ background_server::~background_server() {
 }
 
 std::uint64_t background_server::cpu_ns() const {
-  clockid_t clock{};
-  timespec used{};
-  if (clock_getcpuclockid(process_, &clock) != 0 || clock_gettime(clock, &used) != 0) return 0;
-  return static_cast<std::uint64_t>(used.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(used.tv_nsec);
+  return cpu_ns_of(process_);
 }
 
 std::uint64_t background_server::peak_bytes() const {

@@ -27,6 +27,7 @@ class background_server {
   // The line that told it was ready.
   [[nodiscard]] const std::string& ready_line() const { return ready_line_; }
 
+  [[nodiscard]] pid_t process() const { return process_; }
   // User and system time of all its threads so far.
   [[nodiscard]] std::uint64_t cpu_ns() const;
   // The most memory that was resident in it so far; 0: unknown.

@@ -1,7 +1,8 @@
-// `farheap-bench offload`: sums, medians and selections of numbers of which a quarter fits in local memory: where they
-// are, or of what is fetched (AIFM, section 4.3).
+// `farheap-bench offload`: sums, medians, selections and a plugin's function of numbers of which a quarter fits in
+// local memory: where they are, or of what is fetched (AIFM, section 4.3).
 #include <errno.h>
 #include <fmt/format.h>
+#include <sys/types.h>
 
 #include <array>
 #include <memory>
@@ -35,6 +36,8 @@ constexpr std::array ways = {
     way{"median of what is fetched", "median_fetched"},
     way{"select(), where the numbers are", "select"},
     way{"select from what is fetched", "select_fetched"},
+    way{"compute(), a plugin's function where the numbers are", "function"},
+    way{"the same function of what is fetched", "function_fetched"},
     way{"group_by(), where the numbers are", "table_groups"},
     way{"group_by() of what is fetched", "table_groups_fetched"},
 };
@@ -48,6 +51,7 @@ constexpr std::uint64_t run_deadline_ns = 600'000'000'000;
 struct far_tier {
   std::string workload;
   std::string uri;
+  pid_t server = 0;  // its process, if it has one
 };
 
 // Of a table there are keys, too.
@@ -62,10 +66,11 @@ void measure(const way& one, const far_tier& tier, std::size_t numbers, report& 
                                  {"far", tier.uri},
                                  {"numbers", numbers_of(one, numbers)},
                                  {"local_bytes", numbers_of(one, numbers) * sizeof(double) / 4},
-                                 {"runs", walks_a_run}});
+                                 {"runs", walks_a_run},
+                                 {"server", tier.server}});
   if (!got) return figures.skip(one.name, fmt::format("{}: {}", tier.workload, got.error().message));
-  for (const char* const metric : {"elapsed_ns", "fetched"}) {
-    for (const nlohmann::json& value : got.value().at(metric)) figures.add(key, metric, value);
+  for (const auto& [metric, values] : got.value().items()) {
+    for (const nlohmann::json& value : values) figures.add(key, metric, value);
   }
 }
 
@@ -119,12 +124,14 @@ result<outcome> run_offload(const settings& chosen) {
   report figures("offload");
   figures.set("runs", runs);
   figures.set("bytes", static_cast<double>(numbers * sizeof(double)));
-  auto server = background_server::start({product("farheapd"), "--listen", "127.0.0.1:0", "--memory", "2G"},
-                                         "listening on", start_deadline_ns);
+  auto server = background_server::start(
+      {product("farheapd"), "--listen", "127.0.0.1:0", "--memory", "2G", "--plugin", product("bench_functions.so")},
+      "listening on", start_deadline_ns);
   if (!server) return server.error();
   const std::string& line = server.value()->ready_line();
-  const std::array tiers = {far_tier{"memory, 5 us and 25 Gb/s", network_uri},
-                            far_tier{"farheapd on loopback", "tcp://" + line.substr(line.find_last_of(' ') + 1)}};
+  const std::array tiers = {
+      far_tier{"memory, 5 us and 25 Gb/s", network_uri},
+      far_tier{"farheapd on loopback", "tcp://" + line.substr(line.find_last_of(' ') + 1), server.value()->process()}};
   for (unsigned run = 1; run <= runs; ++run) {
     if (std::string("empty calls").find(chosen.only) != std::string::npos) measure_empty_calls(figures);
     if (std::string("summaries by a core").find(chosen.only) != std::string::npos) measure_answers_of_a_core(figures);
@@ -155,6 +162,9 @@ result<outcome> run_offload(const settings& chosen) {
   return outcome{std::move(figures),
                  {{{"elapsed_ns", "ns a page", 1, 0},
                    {"fetched", "pages fetched", 1, 3},
+                   {"cpu_ns", "ns of CPU", 1, 0},
+                   {"server_cpu_ns", "of the server", 1, 0},
+                   {"wire_bytes", "bytes sent", 1, 0},
                    {"waits", "waits", 1, 3},
                    {"bytes_per_s", "GB/s", 1e9, 1},
                    {"p50_ns", "p50 us", 1000, 1},

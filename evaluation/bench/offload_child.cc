@@ -1,5 +1,8 @@
 // One configuration of `farheap-bench offload`, in a process of its own: a walk over numbers, most of which are remote.
+#include <sys/types.h>
+
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,12 +17,15 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "costs.h"
+#include "far/compute.h"
 #include "far/dataframe.h"
 #include "far/query.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/vector.h"
 #include "heap_bench.h"
+#include "square_sum.h"
 
 namespace far::bench {
 
@@ -67,6 +73,12 @@ std::function<double()> query_named(const std::string& name, far::runtime& in, c
   }
   if (name == "median_fetched") {
     return [&] { return median_fetched(all); };
+  }
+  if (name == "function") {
+    return [&] { return far::compute<square_sum>(all).sum; };
+  }
+  if (name == "function_fetched") {
+    return [&] { return far::compute<square_sum>(all, {}, far::work::here).sum; };
   }
   if (name == "select") {
     return [&] { return static_cast<double>(far::select(all, selected).size()); };
@@ -129,28 +141,34 @@ double group(const far::dataframe& table) {
   return std::get<double>(groups["number_max"].max());
 }
 
-// What a page of the numbers takes.
-nlohmann::json measure(const far::runtime& in, std::size_t numbers, unsigned runs, const std::function<double()>& way,
-                       double expected) {
-  nlohmann::json times = nlohmann::json::array();
-  nlohmann::json fetched = nlohmann::json::array();
+// What a page of the numbers takes. `server`: its process, if it is on this machine.
+nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohmann::json& assignment,
+                       const std::function<double()>& way, double expected) {
+  const auto runs = assignment.at("runs").get<unsigned>();
+  const auto server = assignment.at("server").get<pid_t>();
   const double pages = static_cast<double>(numbers) * sizeof(double) / page_bytes;
+  const auto take = [&] {
+    return std::array{static_cast<double>(monotonic_ns()), static_cast<double>(in.statistics().fetched_pages),
+                      static_cast<double>(process_cpu_ns()), static_cast<double>(open_connections_bytes()),
+                      server > 0 ? static_cast<double>(cpu_ns_with_children(server)) : 0.0};
+  };
+  constexpr std::array names = {"elapsed_ns", "fetched", "cpu_ns", "wire_bytes", "server_cpu_ns"};
+  // Without a server there is no wire, and nobody else's time.
+  const std::size_t shown = server > 0 ? names.size() : 3;
+  nlohmann::json found;
   for (unsigned run = 0; run <= runs; ++run) {
-    const std::uint64_t before = in.statistics().fetched_pages;
-    const std::uint64_t start = monotonic_ns();
+    const auto before = take();
     FAR_CHECK(way() == expected, "all ways find the same");
-    const auto elapsed = static_cast<double>(monotonic_ns() - start);
+    const auto after = take();
     if (run == 0) continue;  // warms up
-    times.push_back(elapsed / pages);
-    fetched.push_back(static_cast<double>(in.statistics().fetched_pages - before) / pages);
+    for (std::size_t i = 0; i < shown; ++i) found[names[i]].push_back((after[i] - before[i]) / pages);
   }
-  return nlohmann::json{{"elapsed_ns", times}, {"fetched", fetched}};
+  return found;
 }
 
 // As of numbers; the keys are not counted.
 result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
   const auto rows = assignment.at("numbers").get<std::size_t>();
-  const auto runs = assignment.at("runs").get<unsigned>();
   far::runtime_options chosen;
   chosen.local_bytes = assignment.at("local_bytes");
   chosen.far = assignment.at("far");
@@ -160,7 +178,7 @@ result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
   table.place(name == "table_groups" ? far::placement::there : far::placement::here);
   const std::function<double()> way = [&] { return group(table); };
   const double expected = std::get<double>(table["number"].max());
-  return measure(here, rows, runs, way, expected);
+  return measure(here, rows, assignment, way, expected);
 }
 
 }  // namespace
@@ -168,24 +186,28 @@ result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
 result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
   if (assignment.at("way").get<std::string>().starts_with("table_")) return offload_table_child(assignment);
   const auto count = assignment.at("numbers").get<std::size_t>();
-  const auto runs = assignment.at("runs").get<unsigned>();
   far::runtime_options chosen;
   chosen.local_bytes = assignment.at("local_bytes");
   chosen.far = assignment.at("far");
   far::runtime here(chosen);
   far::vector<double> all(here);
   double sum = 0;
+  double squares = 0;
   std::size_t tenth = 0;
   for (std::size_t i = 0; i < count; ++i) {
     all.push_back(static_cast<double>(i % 1000));  // whole numbers: every order of addition has the same sum
     sum += static_cast<double>(i % 1000);
+    squares += static_cast<double>(i % 1000 * (i % 1000));
     tenth += i % 1000 >= 900 ? 1 : 0;
   }
   const std::string name = assignment.at("way");
   std::function<double()> way = query_named(name, here, all);
-  const double expected = !way ? sum : name.starts_with("median") ? median_fetched(all) : static_cast<double>(tenth);
+  double expected = static_cast<double>(tenth);
+  if (!way) expected = sum;
+  if (name.starts_with("median")) expected = median_fetched(all);
+  if (name.starts_with("function")) expected = squares;
   if (!way) way = way_named(name, here, all);
-  return measure(here, count, runs, way, expected);
+  return measure(here, count, assignment, way, expected);
 }
 
 }  // namespace far::bench

@@ -101,7 +101,7 @@ std::shared_ptr<device_host> device_host::simulate(std::vector<loaded_plugin> pl
 
 result<std::unique_ptr<device_body>> device_host::start_device(const loaded_plugin& plugin, std::uint64_t room_bytes,
                                                                std::size_t window_bytes) {
-  if (start_) return start_(plugin);
+  if (start_) return start_(plugin, window_bytes);
   dead_.tidy();
   result<std::unique_ptr<device_process>> process =
       device_process::start(program_, {plugin.chosen.file, plugin.chosen.options, room_bytes, window_bytes}, dead_);

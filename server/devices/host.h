@@ -64,7 +64,8 @@ class device_host {
                                                                   std::string program = "");
 
   // Plugins that need no loading, and devices that `begin` makes: for a simulation, which has no processes.
-  using starter = std::function<result<std::unique_ptr<device_body>>(const loaded_plugin&)>;
+  using starter =
+      std::function<result<std::unique_ptr<device_body>>(const loaded_plugin& plugin, std::size_t window_bytes)>;
   [[nodiscard]] static std::shared_ptr<device_host> simulate(std::vector<loaded_plugin> plugins, starter begin);
 
   [[nodiscard]] const loaded_plugin* find(std::string_view name) const;

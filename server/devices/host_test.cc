@@ -249,10 +249,11 @@ TEST(DeviceQuestions, AreNotAnsweredByHousekeeping) {
     std::array<std::byte, wire::device_reply_bytes> said{};  // ok
   };
   unsigned begun = 0;
-  const std::shared_ptr<device_host> host = device_host::simulate(
-      {{.chosen = {.file = "", .deadline_ns = 1000, .options = ""}, .name = "scripted"}}, [&](const loaded_plugin&) {
-        return result<std::unique_ptr<device_body>>(std::make_unique<scripted_body>(begun));
-      });
+  const std::shared_ptr<device_host> host =
+      device_host::simulate({{.chosen = {.file = "", .deadline_ns = 1000, .options = ""}, .name = "scripted"}},
+                            [&](const loaded_plugin&, std::size_t) {
+                              return result<std::unique_ptr<device_body>>(std::make_unique<scripted_body>(begun));
+                            });
   const auto lent = store::create({.memory_bytes = 64 * mib, .quota_bytes = {}, .make_source = {}}).value();
   attachment client = lent->open("default", 1).value();
   std::vector<std::byte> space(wire::maximum_payload_bytes);

@@ -36,8 +36,9 @@ struct core_sizes {
   std::uint64_t heap_pages = 0;
   std::uint64_t first_number = 0;  // see residency
   std::uint64_t budget_pages = 0;
-  bool tracks_writes = false;  // the kernel can report first writes to clean pages
-  bool reads_parts = false;    // parts of Remote pages are read, by object readers
+  bool tracks_writes = false;   // the kernel can report first writes to clean pages
+  bool reads_parts = false;     // parts of Remote pages are read, by object readers
+  std::uint64_t hash_seed = 0;  // see engine::options
   eviction_pace pace = {};
 };
 

@@ -10,7 +10,7 @@ engine::engine(platform::address_space& space, backend::backend& far, const plat
                const options& chosen)
     : shared_(space, far, time,
               {chosen.heap_pages, chosen.first_number, chosen.budget_pages, chosen.tracks_writes, chosen.reads_parts,
-               chosen.pace}),
+               chosen.hash_seed, chosen.pace}),
       transfers_(shared_),
       view_(shared_.pages, shared_.evictions),
       misses_(shared_, chosen.regions_come_whole),

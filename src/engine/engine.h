@@ -40,6 +40,8 @@ struct options {
   std::uint64_t first_number = 0;   // see residency
   std::uint64_t read_patience_ns = 30'000'000'000;  // see core.h
   eviction_filter* filter = nullptr;                // asked before pages leave; outlives the engine
+  // What the secret of the pages' hashes is made of, for a simulation, whose runs can be repeated; 0: it is drawn.
+  std::uint64_t hash_seed = 0;
 };
 
 class engine {

@@ -23,8 +23,9 @@ class page_checks {
   static constexpr std::size_t piece_bytes = hashed_piece_bytes;
   static constexpr std::size_t pieces_a_page = hashed_pieces;
 
-  page_checks(std::uint64_t pages, bool by_pieces)
-      : words_a_page_(by_pieces ? most_words : 1),
+  page_checks(std::uint64_t pages, bool by_pieces, const page_hasher& hash = page_hasher())
+      : hash_(hash),
+        words_a_page_(by_pieces ? most_words : 1),
         bytes_(pages * words_a_page_ * sizeof(std::uint64_t)),
         words_(reinterpret_cast<std::atomic<std::uint64_t>*>(platform::map_local(bytes_))) {}
   ~page_checks() { platform::unmap_local(reinterpret_cast<std::byte*>(words_), bytes_); }

@@ -1,6 +1,7 @@
 #include "model.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "random_source.h"
@@ -100,6 +101,20 @@ void model::check(const watch& over, const std::byte* page_start) {
       : holds(bytes, found >> 16) ? "other bytes of the program"
                                   : "rubbish",
       static_cast<unsigned long long>(found >> 16), over.contents.size(),
+      static_cast<unsigned long long>(over.contents.front()), static_cast<unsigned long long>(over.contents.back()));
+}
+
+void model::check_answer(const watch& over, const std::function<bool(std::span<const std::byte> part)>& fits) {
+  if (over.is_void) return;
+  alignas(64) std::array<std::byte, part_bytes> part;
+  for (const std::uint64_t number : over.contents) {
+    fill(part.data(), number);
+    if (fits(part)) return;
+  }
+  fail(
+      "the answer about page %llu part %zu fits none of the %zu contents that it held meanwhile, from write %llu to "
+      "%llu",
+      static_cast<unsigned long long>(over.page), over.part, over.contents.size(),
       static_cast<unsigned long long>(over.contents.front()), static_cast<unsigned long long>(over.contents.back()));
 }
 

@@ -5,7 +5,10 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "platform/address_space.h"
@@ -41,6 +44,8 @@ class model {
   void end_watch(watch& over);
   // The same as check(page, part, page_start) for a watch that has ended.
   static void check(const watch& over, const std::byte* page_start);
+  // The same for something that was found out about the part: `fits` says whether it is true of these bytes.
+  static void check_answer(const watch& over, const std::function<bool(std::span<const std::byte> part)>& fits);
 
   // Around a discard. Meanwhile a part that is read is as before or zero, and stays zero once it was. `may_stay`: the
   // pages are locked in memory, and whether they are dropped is left open.

@@ -234,7 +234,12 @@ void network_cluster::make_trouble(std::size_t server) {
     case 6: return network_.forget_all(server);
     case 7: return victim.set_paused(random_.chance(700));
     case 8: return victim.drain();
-    case 13: device_kills_ += victim.kill_devices(); return;
+    case 13: {
+      const simulated_devices::killed now = victim.kill_devices();
+      device_kills_ += now.devices;
+      function_kills_ += now.function_processes;
+      return;
+    }
     default: break;
   }
   note_crash();
@@ -445,6 +450,7 @@ std::vector<cluster::count> network_cluster::counted() const {
                          {"crashed calls", sum.crashed},
                          {"calls that hung", sum.timed_out},
                          {"killed devices", device_kills_},
+                         {"killed processes of functions", function_kills_},
                          {"lost devices", sum.lost}});
   return all;
 }

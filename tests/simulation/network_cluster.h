@@ -75,6 +75,7 @@ class network_cluster final : public cluster {
   std::uint64_t longest_kept_ns_ = 0;                // since it was last heard of
   std::uint64_t least_kept_ns_ = ~std::uint64_t{0};  // for which a server keeps what a client that is away has there
   std::uint64_t device_kills_ = 0;
+  std::uint64_t function_kills_ = 0;
   network network_;
   std::array<std::unique_ptr<network_server>, most_servers> servers_;
   std::vector<std::unique_ptr<device_user>> users_;  // of devices

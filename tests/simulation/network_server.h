@@ -60,7 +60,7 @@ class network_server {
   // that hold what damage() left.
   void damage(std::uint64_t per_mille);
   void undo_damage();
-  std::uint64_t kill_devices() { return devices_.kill_some(); }
+  simulated_devices::killed kill_devices() { return devices_.kill_some(); }
   [[nodiscard]] bool drains() const { return lent_ != nullptr && lent_->draining(); }
   [[nodiscard]] bool is_up() const { return lent_ != nullptr && !paused_ && !lent_->draining(); }
 

@@ -1,13 +1,79 @@
 #include "object_reads.h"
 
+#include <array>
+#include <cstring>
 #include <mutex>
+#include <span>
 
+#include "base/page_reduction.h"
+#include "far/compute.h"
+#include "ledger.h"
+#include "part_digest.h"
 #include "simulated_pager.h"
 #include "trace.h"
 
 namespace far::simulation {
 
 using engine::read_outcome;
+
+namespace {
+
+// One of any kind, or a call of a function, which fails at times.
+struct question {
+  explicit question(random_source& random);
+  // As the program itself would answer it.
+  [[nodiscard]] std::vector<std::byte> answer_about(std::span<const std::byte> part) const;
+
+  reduction how;
+  detail::page_function function;
+  std::atomic<bool> is_refused{false};
+  bool must_fail = false;
+  std::array<std::uint8_t, model::part_bytes> groups{};
+};
+
+question::question(random_source& random) {
+  how.type = detail::number_type::uint16;
+  how.highest = 0xffff;
+  how.kind = static_cast<reduction_kind>(random.below(static_cast<std::uint64_t>(detail::last_reduction_kind) + 1));
+  if (random.chance(300)) how.kind = reduction_kind::computed;
+  if (how.kind == reduction_kind::counts) how.shift = 8;
+  if (how.kind == reduction_kind::matches) how = {detail::number_type::uint8, random.below(256), 0, how.kind, 1};
+  if (detail::has_groups(how.kind)) {
+    how.groups = static_cast<std::uint8_t>(random.between(1, 63));
+    for (std::uint8_t& one : groups) one = static_cast<std::uint8_t>(random.below(how.groups + 1u));
+  }
+  if (how.kind != reduction_kind::computed) return;
+  const part_digest::arguments with{random.next()};
+  function = {.plugin = detail::name_field(part_digest::plugin),
+              .version = detail::name_field(part_digest::version),
+              .number = part_digest::number,
+              .element_bytes = sizeof(part_digest::element),
+              .result_bytes = plugin::detail::result_bytes_of<part_digest>,
+              .argument_bytes = sizeof with,
+              .arguments = {},
+              .call_here = nullptr,
+              .refused = &is_refused};
+  std::memcpy(function.arguments.data(), &with, sizeof with);
+  how.function = &function;
+  must_fail = random.chance(15);
+  if (!must_fail) return;
+  function.number = random.one_of<std::uint32_t>({part_digest::number, ledger_refuse, ledger_crash, ledger_hang});
+  if (function.number == part_digest::number) function.version = detail::name_field("another one");
+}
+
+std::vector<std::byte> question::answer_about(std::span<const std::byte> part) const {
+  std::vector<std::byte> found(found_bytes(how));
+  if (how.kind == reduction_kind::computed) {
+    part_digest::arguments with;
+    std::memcpy(&with, function.arguments.data(), sizeof with);
+    plugin::detail::map_part<part_digest>(part.data(), part.size(), with, found.data());
+  } else {
+    find(how, part, found.data(), groups.data());
+  }
+  return found;
+}
+
+}  // namespace
 
 watched_read::watched_read(model& with, page_id from, std::size_t part) : expected(with), bytes(page_bytes) {
   page = from;
@@ -55,8 +121,7 @@ void object_reads::wait_for(engine::object_reader& reader, watched_read& one) {
   }
 }
 
-void object_reads::read(page_id page, std::size_t part, bool holds_page) {
-  watched_read one(expected_, page, part);
+read_outcome object_reads::run(watched_read& one) {
   engine::object_reader& reader = *readers_[random_.below(readers_.size())];
   threads_.switch_point();
   while (!reader.lock.try_lock()) threads_.yield();
@@ -73,9 +138,31 @@ void object_reads::read(page_id page, std::size_t part, bool holds_page) {
     reached = one.outcome.load();
     if (reached == read_outcome::not_remote) ++lost_races_;
   }
-  if (reached != read_outcome::done) return;
+  return reached;
+}
+
+void object_reads::read(page_id page, std::size_t part, bool holds_page) {
+  watched_read one(expected_, page, part);
+  if (run(one) != read_outcome::done) return;
   ++done_;
   if (holds_page) one.check();
+}
+
+void object_reads::ask(page_id page, std::size_t part, bool holds_page) {
+  watched_read one(expected_, page, part);
+  question asked(random_);
+  one.reduce = &asked.how;
+  one.groups = asked.groups.data();
+  const bool is_call = asked.how.kind == reduction_kind::computed;
+  function_calls_ += is_call;
+  if (run(one) != read_outcome::done) return;
+  ++answers_;
+  function_results_ += is_call;
+  if (asked.must_fail) fail("a function that always fails has a result");
+  if (!holds_page) return;
+  model::check_answer(one.seen, [&](std::span<const std::byte> held) {
+    return asked.answer_about(held) == std::vector(one.buffer, one.buffer + found_bytes(asked.how));
+  });
 }
 
 }  // namespace far::simulation

@@ -1,5 +1,6 @@
 // The object path's reads in the simulated program: parts of pages, out of their slots, while other threads fetch,
-// write, discard, move and free the same pages.
+// write, discard, move and free the same pages. Or questions about them, and calls of functions, which the far tier
+// answers where they are.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +42,17 @@ class object_reads {
   // One read, and the wait for it. `holds_page`: the caller keeps the page from being moved or freed, so what is read
   // can be compared with what it must hold.
   void read(page_id page, std::size_t part, bool holds_page);
+  // One question about it. It may stay without an answer; a wrong one stops the run.
+  void ask(page_id page, std::size_t part, bool holds_page);
 
   [[nodiscard]] std::uint64_t done() const { return done_; }
+  [[nodiscard]] std::uint64_t answers() const { return answers_; }
+  [[nodiscard]] std::uint64_t function_calls() const { return function_calls_; }
+  [[nodiscard]] std::uint64_t function_results() const { return function_results_; }
   [[nodiscard]] std::uint64_t lost_races() const { return lost_races_; }
 
  private:
+  [[nodiscard]] engine::read_outcome run(watched_read& one);
   void wait_for(engine::object_reader& reader, watched_read& one);
 
   scheduler& threads_;
@@ -54,6 +61,9 @@ class object_reads {
   engine::engine& engine_;
   std::vector<engine::object_reader*> readers_;
   std::uint64_t done_ = 0;
+  std::uint64_t answers_ = 0;
+  std::uint64_t function_calls_ = 0;
+  std::uint64_t function_results_ = 0;  // that were answered
   std::uint64_t lost_races_ = 0;
 };
 

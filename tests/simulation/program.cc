@@ -248,7 +248,10 @@ void program::read_objects() {
     engine_.eviction().evict(range);
   }
   const auto read_one = [this, range](bool holds_page) {
-    objects_.read(range.first + random_.below(range.count), random_.below(model::parts_a_page), holds_page);
+    const page_id page = range.first + random_.below(range.count);
+    const std::size_t part = random_.below(model::parts_a_page);
+    if (random_.chance(300)) return objects_.ask(page, part, holds_page);
+    objects_.read(page, part, holds_page);
   };
   if (random_.chance(300)) return read_one(false);
   const usage mark(*used);

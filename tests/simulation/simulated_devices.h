@@ -1,5 +1,5 @@
-// The devices of one simulated server: its own shelf and calls (server/devices/), with plugins that run in the
-// simulation in place of a process, take their time, crash and hang.
+// The devices of one simulated server, and the functions on its pages: its own shelf and calls (server/devices/), with
+// plugins that run in the simulation in place of a process, take their time, crash and hang.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,12 @@ class simulated_devices {
   simulated_devices& operator=(const simulated_devices&) = delete;
 
   [[nodiscard]] const std::shared_ptr<server::device_host>& host() const { return host_; }
-  // The processes of some of them end, as when the kernel needs their memory. Returns how many.
-  std::uint64_t kill_some();
+  // The processes of some of them end, as when the kernel needs their memory.
+  struct killed {
+    std::uint64_t devices = 0;
+    std::uint64_t function_processes = 0;
+  };
+  killed kill_some();
   [[nodiscard]] std::size_t alive() const { return bodies_.size(); }
 
  private:

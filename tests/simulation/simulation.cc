@@ -148,7 +148,8 @@ class world {
                                         .where = scenario_.where,
                                         .measures_where = scenario_.measures_where,
                                         .regions_come_whole = scenario_.regions_come_whole,
-                                        .read_patience_ns = scenario_.read_patience_ns})
+                                        .read_patience_ns = scenario_.read_patience_ns,
+                                        .hash_seed = chosen.seed + 1})
                     .value()),
         pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.misses),
         program_(threads_, random_, kernel_, pager_, expected_, *engine_, scenario_.program) {}
@@ -245,6 +246,9 @@ report world::run() {
           .forks = program_.forks(),
           .object_reads = program_.objects().done(),
           .lost_object_reads = program_.objects().lost_races(),
+          .answers = program_.objects().answers(),
+          .function_calls = program_.objects().function_calls(),
+          .function_results = program_.objects().function_results(),
           .servers = cluster_ != nullptr ? cluster_->counted() : std::vector<cluster::count>{},
           .digest = threads_.digest()};
 }

@@ -36,6 +36,9 @@ struct report {
   std::uint64_t forks = 0;
   std::uint64_t object_reads = 0;
   std::uint64_t lost_object_reads = 0;  // the page came in, or went, while it was read
+  std::uint64_t answers = 0;            // to questions about parts of pages
+  std::uint64_t function_calls = 0;
+  std::uint64_t function_results = 0;   // of those that were answered
   std::vector<cluster::count> servers;  // of a run with servers
   std::uint64_t digest = 0;             // of every choice that was made
 };

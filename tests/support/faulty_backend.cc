@@ -100,10 +100,12 @@ std::size_t faulty_channel::poll(std::span<completion> done) {
 
 completion faulty_channel::complete(const transfer& ended) {
   int code = 0;
+  // A store in this process calls no functions, and refuses them.
+  const bool is_refused = ended.io.reduce != nullptr && !is_built_in(ended.io.reduce->how);
   if (ended.fails || owner_.has_crashed()) {
     spoil(ended.io);
     code = owner_.error_code();
-  } else if (ended.lies) {
+  } else if (ended.lies && !is_refused) {
     lie(ended.io);
     return {ended.io.cookie, 0, nullptr};
   } else if (!ended.is_moved) {
