@@ -321,53 +321,6 @@ TEST(two_queues, the_queue_whose_pages_are_missed_again_becomes_longer) {
   EXPECT_EQ(share_after(two_queues(pages, 0.2), pages, 4, 1), 0.2) << "it was chosen";
 }
 
-// One walk after another over 400 pages, of which 100 fit. Returns how many of the last walk's were there.
-std::size_t hits_of_walks(const char* policy, int walks) {
-  tested_policy order(policy);
-  std::set<page_id> resident;
-  std::size_t hits = 0;
-  for (int walk = 0; walk < walks; ++walk) {
-    hits = 0;
-    for (page_id page = 0; page < 400; ++page) {
-      if (resident.contains(page)) {
-        ++hits;
-        continue;
-      }
-      if (resident.size() == 100) {
-        for (const page_id gone : order.select(1)) resident.erase(gone);
-      }
-      order.make_resident(page);
-      order.admit(page, temperature::warm);
-      resident.insert(page);
-    }
-  }
-  return hits;
-}
-
-// Least recently used, each page leaves just before the walk comes to it. The most that can be there is 100.
-TEST(two_queues, a_part_of_what_is_walked_again_and_again_stays) {
-  EXPECT_EQ(hits_of_walks("2q", 1), 0u);
-  EXPECT_GE(hits_of_walks("2q", 4), 75u);
-  EXPECT_GE(hits_of_walks("2q", 20), 75u);
-  EXPECT_GE(hits_of_walks("2q:50%", 20), 40u);
-  EXPECT_EQ(hits_of_walks("fifo", 4), 0u);
-}
-
-// What filled the long queue leaves it before pages that come back soon.
-TEST(two_queues, a_part_of_old_walks_gives_way_to_what_comes_back_soon) {
-  tested_policy order("2q");
-  for (int walk = 0; walk < 2; ++walk) {
-    for (page_id page = 0; page < 200; ++page) {
-      if (page >= 100) static_cast<void>(order.select(1));
-      order.make_resident(page);
-      order.admit(page, temperature::warm);
-    }
-    if (walk == 0) order.drain();
-  }
-  bring_back(order, 1000, 150);
-  for (const page_id page : order.select(75)) EXPECT_LT(page, 200u);
-}
-
 TEST(second_chance, a_hint_is_an_access) {
   tested_policy order("second-chance");
   for (const page_id page : {5, 9, 2}) {

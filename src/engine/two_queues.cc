@@ -47,10 +47,9 @@ void two_queues::admit(page_id page, temperature how) {
   // Pages that cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would
   // ever be offered.
   if (how == temperature::hot) return proven_.push_back(page);
-  const bool is_filling = fills_up(page);
   const unsigned returns = note_return(page, was_accessed);
-  if (returns == 0 && !is_filling) return newcomers_.push_back(page);
-  proven_.push_back(entry_of(page, std::max(returns, 1u) - 1));
+  if (returns == 0) return newcomers_.push_back(page);
+  proven_.push_back(entry_of(page, returns - 1));
 }
 
 std::size_t two_queues::select(std::span<page_id> victims) {
@@ -73,27 +72,19 @@ std::size_t two_queues::select(std::span<page_id> victims) {
   return found;
 }
 
-// Whether the page comes back late, while the long queue has room that nothing else needs. Of data that is walked again
-// and again and does not fit, a part then stays, as the optimum would have it.
-bool two_queues::fills_up(page_id page) const {
-  const double most = static_cast<double>(size()) * (1 - newcomers_share_) * most_filled;
-  return (histories_[page] & has_left) != 0 && static_cast<double>(proven_.size()) < most;
-}
-
 // Returns how many times in a row it has been missed again soon, this time included.
 unsigned two_queues::note_return(page_id page, bool is_soon) {
   std::uint8_t& history = histories_[page];
   if (is_soon) left_[history >> left_shift].returned += 1;
   const std::uint8_t before = history & returns_mask;
-  const std::uint8_t returns = is_soon ? std::min<std::uint8_t>(before + 1, most_returns) : std::uint8_t{0};
-  history = returns;
-  return returns;
+  history = is_soon ? std::min<std::uint8_t>(before + 1, most_returns) : std::uint8_t{0};
+  return history;
 }
 
 void two_queues::note_departure(page_id page, queue from) {
   std::uint8_t& history = histories_[page];
   const auto left = static_cast<unsigned>(from);
-  history = static_cast<std::uint8_t>((history & returns_mask) | has_left | left << left_shift);
+  history = static_cast<std::uint8_t>((history & returns_mask) | left << left_shift);
   left_[left].pages += 1;
   if (++left_since_adapting_ < size() / steps_a_turnover) return;
   left_since_adapting_ = 0;

@@ -24,9 +24,6 @@ class two_queues final : public policy {
   static constexpr double usual_newcomers = 0.1;
   static constexpr double least_newcomers = 0.03;
   static constexpr double most_newcomers = 0.3;
-  // Pages that come back late fill the long queue up to this share of what newcomers leave it. With all of it, they
-  // took the place of pages that come back soon.
-  static constexpr double most_filled = 0.9;
 
   // The share of newcomers begins with the usual one, and follows the misses.
   explicit two_queues(residency& pages) : two_queues(pages, usual_newcomers, true) {}
@@ -43,11 +40,9 @@ class two_queues final : public policy {
  private:
   enum class queue : std::uint8_t { newcomers, proven };
 
-  // A byte a page: bits 0-1 how many times in a row it was missed again soon, bit 6 whether it has left before, bit 7
-  // the queue that it left last.
+  // A byte a page: bits 0-1 how many times in a row it was missed again soon, bit 7 the queue that it left last.
   static constexpr std::uint8_t most_returns = 3;
   static constexpr std::uint8_t returns_mask = 0x03;
-  static constexpr std::uint8_t has_left = 0x40;
   static constexpr unsigned left_shift = 7;
 
   // What left a queue, and what of it was missed again soon; older figures weigh less.
@@ -58,7 +53,6 @@ class two_queues final : public policy {
 
   two_queues(residency& pages, double newcomers, bool follows);
   [[nodiscard]] unsigned note_return(page_id page, bool is_soon);
-  [[nodiscard]] bool fills_up(page_id page) const;
   void note_departure(page_id page, queue from);
   void adapt();
 
