@@ -56,7 +56,7 @@ wheel:  ## the Python package with the commands as build/packages/farheap-*.whl;
 	$(call build_preset,release,build,products,products,the products)
 	@scripts/make-wheel build
 
-test:  ## builds everything; every check and every test, also under sanitizers; under 25 minutes
+test:  ## every check; whole programs as users have them, and all other tests under sanitizers
 	@scripts/install-packages base build run test compiler clang
 	@scripts/run-tests
 
@@ -84,11 +84,11 @@ sanitize:  ## the unit, contract and simulation tests under address, undefined-b
 
 debug:  ## builds everything, tests included, with every validator on, in build/debug
 	@scripts/install-packages base build test
-	$(call build_preset,debug,build/debug,all,all,everything with every validator on)
+	$(call build_preset,debug,build/debug,all,all sanitized_tests,everything with every validator on)
 
 clang:  ## builds everything, tests included, with clang, in build/clang
 	@scripts/install-packages base build test clang
-	$(call build_preset,clang,build/clang,all,all,everything with clang)
+	$(call build_preset,clang,build/clang,all,all sanitized_tests,everything with clang)
 
 clean:  ## removes everything made, the Python environment included
 	@rm -rf build

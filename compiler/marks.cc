@@ -1,11 +1,14 @@
 #include "marks.h"
 
+#include <string>
+
 #include "emit.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DiagnosticInfo.h"
+#include "llvm/IR/GlobalVariable.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/MDBuilder.h"
@@ -88,6 +91,7 @@ class reader {
   void mark(llvm::Value& pointer, const char* scope);
   void mark_loaded(llvm::Value& variable, const char* scope);
   void allocate_locally(llvm::Value& variable, const place& at);
+  void keep(llvm::Function& called);
   void allocate_locally(llvm::Value& stored, const place& at, unsigned depth);
   void warn(const place& at, const char* message);
 
@@ -156,7 +160,17 @@ void reader::allocate_locally(llvm::Value& stored, const place& at, unsigned dep
   function->setVisibility(llvm::GlobalValue::HiddenVisibility);
   function->setDSOLocal(true);
   call->setCalledFunction(function);
+  keep(*called);
   changed_ = true;
+}
+
+// The support calls the operator weakly, which alone links none of a static library.
+void reader::keep(llvm::Function& called) {
+  const std::string name = ("farheap.kept." + called.getName()).str();
+  if (module_.getNamedGlobal(name) != nullptr) return;
+  auto* const kept = new llvm::GlobalVariable(module_, called.getType(), /*isConstant=*/true,
+                                              llvm::GlobalValue::PrivateLinkage, &called, name);
+  llvm::appendToUsed(module_, {kept});
 }
 
 // Marks the accesses by way of pointers that are loaded from the variable.

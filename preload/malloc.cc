@@ -157,9 +157,16 @@ FAR_API void cfree(void* block) {
 FAR_API void* far_compiled_local(void* block, std::size_t alignment, std::size_t bytes) {
   if (bytes > largest_block_bytes || !std::has_single_bit(alignment)) return or_enomem(nullptr);
   if (block == nullptr) return or_enomem(far::preload::allocate_record(bytes, alignment));
-  if (bytes != 0) return or_enomem(far::preload::reallocate_record(block, bytes));
-  give_back(block);
-  return nullptr;
+  if (bytes == 0) {
+    give_back(block);
+    return nullptr;
+  }
+  // As in retake(); what is local has no misses to note.
+  const bool was_traced = is_traced(block);
+  if (was_traced) far::preload::trace_release(block);
+  void* const moved = far::preload::reallocate_record(block, bytes);
+  if (was_traced && moved == nullptr) noted(block, far::preload::usable_bytes(block));
+  return or_enomem(moved);
 }
 
 }  // extern "C"

@@ -92,6 +92,9 @@ class channel {
   // (needs_its_submitter()).
   [[nodiscard]] virtual bool has_left() const { return false; }
   virtual void submit_left() {}
+  // Whether something under way waits for time alone, of which the descriptor does not tell: a retry, or what the
+  // kernel lacks now. Then poll() and submit_left() are called soon.
+  [[nodiscard]] virtual bool waits_for_time() const { return has_left(); }
 
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
 

@@ -66,6 +66,7 @@ class fetcher {
   [[nodiscard]] bool has_room() const { return free_flights() > 0; }
   [[nodiscard]] std::size_t free_flights() const { return free_flights_of(flights - spare_flights); }
   [[nodiscard]] int event_descriptor() const FAR_REQUIRES(lock) { return transfers_->event_descriptor(); }
+  [[nodiscard]] bool waits_for_time() const FAR_REQUIRES(lock) { return transfers_->waits_for_time(); }
 
   spin_lock lock;
 

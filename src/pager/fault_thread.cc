@@ -137,15 +137,20 @@ int fault_thread::arrivals_descriptor() {
   return fetcher_.event_descriptor();
 }
 
+bool fault_thread::arrivals_wait_for_time() {
+  const lock_guard guard(fetcher_.lock);
+  return fetcher_.waits_for_time();
+}
+
 // Sleeps until there is a miss or an arrival, or until pending misses must be looked at again.
 void fault_thread::sleep() {
   const bool waiting = !pending_.empty() || !fetcher_.idle();
   const int arrivals = arrivals_descriptor();
   std::array<pollfd, 3> sources{
       {{faults_.descriptor(), POLLIN, 0}, {stop_descriptor_, POLLIN, 0}, {arrivals, POLLIN, 0}}};
-  // Misses that wait for the evictor, or for a far tier without a descriptor, are looked at again soon. Arrivals wake
-  // us, and a short timer would cost a third of a read (thread_misses.cc).
-  const bool soon = pending_.wants_another_look() || (waiting && arrivals < 0);
+  // Misses that wait for the evictor, for a retry, or for a far tier without a descriptor, are looked at again soon.
+  // Arrivals wake us, and a short timer would cost a third of a read (thread_misses.cc).
+  const bool soon = pending_.wants_another_look() || (waiting && (arrivals < 0 || arrivals_wait_for_time()));
   const timespec idle = stop_descriptor_ >= 0 ? timespec{1, 0} : timespec{0, 100'000'000};
   const timespec for_arrivals{0, 10'000'000};
   const timespec timeout = soon ? timespec{0, 50'000} : waiting ? for_arrivals : idle;

@@ -46,6 +46,7 @@ class fault_thread {
   [[nodiscard]] platform::page_id page_of(const platform::fault& reported) const;
   [[nodiscard]] bool waits_for_device();
   [[nodiscard]] int arrivals_descriptor();
+  [[nodiscard]] bool arrivals_wait_for_time();
   void sleep();
 
   engine::engine& engine_;

@@ -106,6 +106,13 @@ class Programs(Directory):
                 self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
                 self.assertEqual(outcome.stats["peak_far_bytes"] > BUDGET, is_far, outcome.stats)
 
+    def test_a_static_program_has_the_operator_for_its_only_new(self):
+        source, program = self.directory / "one.cc", self.directory / "one"
+        source.write_text("#include \"far/local.h\"\nstatic FAR_LOCAL_DATA int* numbers;\n"
+                          "int main(int count, char**) { numbers = new int[1000 * count]; return numbers == nullptr; }\n")
+        compiled(CLANGXX, "-O2", "-static", "-I", INCLUDE, source, "-o", program)
+        compiled(program)
+
     @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
     def test_marks_work_with_link_time_optimisation(self):
         program, part = self.directory / "linked", self.directory / "hot.o"

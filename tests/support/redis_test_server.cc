@@ -16,6 +16,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "base/check.h"
 #include "tests/support/loopback.h"
@@ -26,8 +28,7 @@ namespace {
 
 constexpr int patience_ms = 10'000;
 
-// A port that was free a moment ago.
-std::uint16_t find_port() {
+std::uint16_t find_free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = loopback(0);
   socklen_t bytes = sizeof address;
@@ -36,6 +37,18 @@ std::uint16_t find_port() {
             "a port of the loopback interface");
   close(socket);
   return ntohs(address.sin_port);
+}
+
+// A port that was free a moment ago, and that no other server of this process has been given: the nodes of a cluster
+// have theirs before the first of them begins.
+std::uint16_t find_port() {
+  static std::mutex lock;
+  static std::set<std::uint16_t> given;
+  const std::lock_guard guard(lock);
+  while (true) {
+    const std::uint16_t port = find_free_port();
+    if (given.insert(port).second) return port;
+  }
 }
 
 int connect_to(std::uint16_t port) {

@@ -113,6 +113,12 @@ bool lineage_channel::has_left() const {
   return any;
 }
 
+bool lineage_channel::waits_for_time() const {
+  bool any = false;
+  for_each_queue([&any](const channel& queue) { any |= queue.waits_for_time(); });
+  return any;
+}
+
 void lineage_channel::submit_left() {
   for_each_queue([](channel& queue) { queue.submit_left(); });
 }

@@ -37,6 +37,7 @@ class lineage_channel final : public channel {
   [[nodiscard]] int event_descriptor() const override;
   [[nodiscard]] bool needs_its_submitter() const override;
   [[nodiscard]] bool has_left() const override;
+  [[nodiscard]] bool waits_for_time() const override;
   void submit_left() override;
   void close_in_child() override;
 

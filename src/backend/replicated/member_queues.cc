@@ -98,6 +98,12 @@ void member_queues::announce(bool is_ready) {
   is_announced_ = is_ready;
 }
 
+bool member_queues::waits_for_time() const {
+  const std::span<const queue> members(queues_.data(), count());
+  return std::any_of(members.begin(), members.end(),
+                     [](const queue& one) { return !one.unsent.empty() || one.transfers->waits_for_time(); });
+}
+
 void member_queues::wait(std::uint64_t timeout_ns) {
   constexpr std::uint64_t longest_without_events_ns = 50'000;
   channel* busy = nullptr;

@@ -46,6 +46,8 @@ class member_queues final : public queue_holder {
 
   // Readable when a member's queue is, or after announce(true); -1 when a member's queue has none.
   [[nodiscard]] int event_descriptor() const { return events_; }
+  // Whether a transfer could not be sent, or waits for time in a member's queue.
+  [[nodiscard]] bool waits_for_time() const;
   // Whether completions are ready that no member's queue has.
   void announce(bool is_ready);
   // Sleeps until a queue has a completion, or `timeout_ns` has passed.

@@ -31,6 +31,7 @@ class replicated_channel final : public channel {
 
   // Readable when a member's queue is, or a request has ended without one; -1 when a member's queue has none.
   [[nodiscard]] int event_descriptor() const override { return queues_.event_descriptor(); }
+  [[nodiscard]] bool waits_for_time() const override { return parked_ > 0 || queues_.waits_for_time(); }
 
  private:
   template <typename T>

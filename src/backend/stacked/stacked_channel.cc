@@ -159,6 +159,10 @@ bool stacked_channel::has_left() const {
          queues_[1]->has_left();
 }
 
+bool stacked_channel::waits_for_time() const {
+  return has_left() || queues_[0]->waits_for_time() || queues_[1]->waits_for_time();
+}
+
 bool stacked_channel::needs_its_submitter() const {
   return queues_[0]->needs_its_submitter() || queues_[1]->needs_its_submitter();
 }

@@ -31,6 +31,7 @@ class stacked_channel final : public channel {
   [[nodiscard]] std::size_t poll(std::span<completion> done) override;
   void wait(std::uint64_t timeout_ns) override;
   [[nodiscard]] bool has_left() const override;
+  [[nodiscard]] bool waits_for_time() const override;
   void submit_left() override;
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
   [[nodiscard]] bool needs_its_submitter() const override;

@@ -134,8 +134,9 @@ void striped_channel::begin_work() {
 
 std::size_t striped_channel::poll(std::span<completion> done) {
   if (in_flight_ == 0) return 0;
-  if (waiting_ > 0) retry_parked();
   while (true) {
+    // Also after parts have ended, whose lanes others wait for.
+    if (waiting_ > 0) retry_parked();
     begin_work();
     if (ended_.size() >= done.size()) break;
     // A member's queue is polled for no more than can be passed on, so that its descriptor stays readable for the rest.
@@ -159,8 +160,11 @@ std::size_t striped_channel::poll(std::span<completion> done) {
 
 void striped_channel::wait(std::uint64_t timeout_ns) {
   if (in_flight_ == 0 || !ended_.empty()) return;
-  const bool retries = waiting_ > 0 || !gathered_.empty() || !unread_.empty() || !unwritten_.empty();
-  queues_.wait(retries ? std::min(timeout_ns, retry_interval_ns) : timeout_ns);
+  queues_.wait(waits_for_time() ? std::min(timeout_ns, retry_interval_ns) : timeout_ns);
+}
+
+bool striped_channel::waits_for_time() const {
+  return waiting_ > 0 || !gathered_.empty() || !unread_.empty() || !unwritten_.empty() || queues_.waits_for_time();
 }
 
 void striped_channel::retry_parked() {

@@ -42,6 +42,7 @@ class striped_channel final : public channel {
   void wait(std::uint64_t timeout_ns) override;
   [[nodiscard]] std::size_t in_flight() const override { return in_flight_; }
   [[nodiscard]] int event_descriptor() const override { return queues_.event_descriptor(); }
+  [[nodiscard]] bool waits_for_time() const override;
 
  private:
   template <typename T>
