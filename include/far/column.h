@@ -202,26 +202,26 @@ class FAR_API column {
   static storage make(const tag& in, column_type type);
 
   template <typename T>
-  void append_number(T number);
+  FAR_HIDDEN void append_number(T number);
 
   // As the column keeps it.
   template <typename T>
-  [[nodiscard]] static T narrowed(std::int64_t number);
+  [[nodiscard]] FAR_HIDDEN static T narrowed(std::int64_t number);
   // How many bytes an integer takes, so that all of them have room beside null.
   [[nodiscard]] static std::size_t bytes_for(const detail::integer_statistics& numbers);
   // Calls use(the vector of integers), which then has room for such numbers.
   template <typename Use>
-  void use_integers(const detail::integer_statistics& numbers, const Use& use);
+  FAR_HIDDEN void use_integers(const detail::integer_statistics& numbers, const Use& use);
   void append_integer(std::int64_t number);
   void append_integers(std::span<const std::int64_t> numbers);
   void append_real(double number);
   void append_reals(std::span<const double> numbers);
   template <typename T>
-  [[nodiscard]] static std::vector<T> converted_to(std::span<const std::int64_t> numbers);
+  [[nodiscard]] FAR_HIDDEN static std::vector<T> converted_to(std::span<const std::int64_t> numbers);
   template <typename T, typename Number, typename Convert>
-  static void append_as(vector<T>& to, std::span<const Number> numbers, const Convert& convert);
+  FAR_HIDDEN static void append_as(vector<T>& to, std::span<const Number> numbers, const Convert& convert);
   template <typename Wide>
-  void widen();
+  FAR_HIDDEN void widen();
   [[noreturn]] void throw_wrong_type() const;
   void require_numbers(const char* what) const;
 
@@ -232,7 +232,7 @@ class FAR_API column {
 
   void require_order() const;
   template <typename Pick>
-  [[nodiscard]] cell extreme(const Pick& pick) const;
+  [[nodiscard]] FAR_HIDDEN cell extreme(const Pick& pick) const;
 
   [[nodiscard]] std::vector<cell> outermost(std::size_t count, detail::numbers_end from) const;
   [[nodiscard]] vector<std::size_t> rows_of_outermost(std::size_t count, detail::numbers_end from) const;
@@ -240,17 +240,17 @@ class FAR_API column {
   // Calls answer(where) and learns from its costs (detail/column_asking.h). `passes`: how often the question goes over
   // the numbers.
   template <typename T, typename Answer>
-  auto place_question(const vector<T>& all, unsigned passes, const Answer& answer) const;
+  FAR_HIDDEN auto place_question(const vector<T>& all, unsigned passes, const Answer& answer) const;
   // About the numbers of an interval.
   template <typename T>
-  summary<T> summarize(const vector<T>& all, const interval<T>& within) const;
+  FAR_HIDDEN summary<T> summarize(const vector<T>& all, const interval<T>& within) const;
   template <typename T>
-  vector<std::size_t> select_rows(const vector<T>& all, const interval<T>& within) const;
+  FAR_HIDDEN vector<std::size_t> select_rows(const vector<T>& all, const interval<T>& within) const;
   // How many numbers of a byte lie in the interval.
   template <typename T>
-  [[nodiscard]] std::size_t counted(const interval<T>& within) const;
+  [[nodiscard]] FAR_HIDDEN std::size_t counted(const interval<T>& within) const;
   template <typename T>
-  interval<T> interval_of(const vector<T>& all, const cell& lowest, const cell& highest) const;
+  FAR_HIDDEN interval<T> interval_of(const vector<T>& all, const cell& lowest, const cell& highest) const;
   interval<double> interval_of(const vector<double>&, const cell& lowest, const cell& highest) const;
   // The floats of the same interval.
   interval<float> interval_of(const vector<float>&, const cell& lowest, const cell& highest) const;

@@ -141,8 +141,10 @@ class Installed(unittest.TestCase):
         names = run("nm", "-D", "--defined-only", "--format=just-symbols", "--demangle", library).splitlines()
         self.assertIn("far::runtime::process()", names)
         for symbol in names:
-            self.assertRegex(symbol, r"^(vtable for |typeinfo (name )?for )?far::(page_lost|device_error)\b|"
+            self.assertRegex(symbol, r"^(vtable for |typeinfo (name )?for )?far::(page_lost|device_error|csv_error)\b|"
                                    r"^far::(runtime|tag|device|mutex|condition_variable|counting_semaphore|this_fiber)::|"
+                                   r"^(void )?far::(column|dataframe)::[^<]*(\(|::storage|append_numbers<)|"
+                                   r"^far::(read_csv|export_to_arrow|import_from_arrow)\(|"
                                    r"^far::detail::|"
                                    r"^far_hint_find_view$")
         self.assertRegex(run("readelf", "-d", library), r"soname: \[libfarheap\.so\.0\.\d+\]")

@@ -5,6 +5,9 @@
 
 #define FAR_API __attribute__((visibility("default")))
 
+// Of a class that is FAR_API: a member that is not.
+#define FAR_HIDDEN __attribute__((visibility("hidden")))
+
 // Marks functions with long code that the library has. A checked build compiles them along with the program: the scopes
 // of the library's are of the other kind (far/scope.h).
 #if defined(FARHEAP_CHECKED)
