@@ -271,6 +271,32 @@ void object_heap::answer_part(std::uint64_t value, std::size_t offset, std::size
   }
 }
 
+// A question about pages some of which are here is not asked: the program has to read them in any case.
+void object_heap::ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked) {
+  FAR_CHECK(is_valid(how), "a question about rows makes sense");
+  const std::size_t pages_of_question = pages_of_rows(how);
+  const auto is_here = [&](const std::byte* page) {
+    return page == nullptr || memory.is_resident(reinterpret_cast<std::uintptr_t>(page));
+  };
+  std::array<pager::row_reduction, pager::page_guard::most_reductions> away;
+  std::array<detail::question_about_rows*, pager::page_guard::most_reductions> questions{};
+  for (std::size_t next = 0; next < asked.size();) {
+    std::size_t away_count = 0;
+    for (; next < asked.size() && away_count < away.size(); ++next) {
+      const auto all = std::span<const std::byte* const>(asked[next].pages).first(pages_of_question);
+      if (std::ranges::any_of(all, is_here)) continue;
+      questions[away_count] = &asked[next];
+      away[away_count++] = {.pages = all, .answer = asked[next].answer.data()};
+    }
+    if (away_count > 0) memory.reduce_remote_rows(how, std::span(away).first(away_count));
+    for (std::size_t i = 0; i < away_count; ++i) {
+      if (away[i].outcome != pager::slot_read::done) continue;
+      questions[i]->is_answered = true;
+      heap::counters::add(count.reduced_pages, pages_of_question);
+    }
+  }
+}
+
 // A page that comes or leaves meanwhile is brought in.
 void object_heap::copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to) {
   const std::uintptr_t at = word::address(value) + offset;

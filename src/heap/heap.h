@@ -114,6 +114,8 @@ class object_heap {
   // See detail::answer_part, detail::copy_part and detail::forget_part; `value` is the owner's word.
   void answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
                    const detail::answer_sink& to, const std::uint8_t* groups);
+  // See detail::ask_about_rows.
+  void ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked);
   void copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to);
   void forget_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool here_too);
 

@@ -34,7 +34,7 @@ struct question {
 question::question(random_source& random) {
   how.type = detail::number_type::uint16;
   how.highest = 0xffff;
-  how.kind = static_cast<reduction_kind>(random.below(static_cast<std::uint64_t>(detail::last_reduction_kind) + 1));
+  how.kind = static_cast<reduction_kind>(random.below(static_cast<std::uint64_t>(detail::last_kind_of_page) + 1));
   if (random.chance(300)) how.kind = reduction_kind::computed;
   if (how.kind == reduction_kind::counts) how.shift = 8;
   if (how.kind == reduction_kind::matches) how = {detail::number_type::uint8, random.below(256), 0, how.kind, 1};
