@@ -156,16 +156,14 @@ class collector_of final : public group_collector {
     if (needs_medians_) medians_.emplace(of_.known(numbers_));
     // Each row has a value: those of a group are as many as its rows.
     counts_rows_ = of_.known(numbers_).count() == numbers_.size();
-    if (!needs_medians_) {
-      const interval<T> valid = of_.valid(numbers_);
-      const reduction about{number_type_of<T>(), bits_of(valid.lowest), bits_of(valid.highest)};
-      questions_.emplace(groups.far_groups(), of_, about,
-                         keyed_rows{.wants_sums = needs_sums_,
-                                    .wants_least = needs_least_,
-                                    .wants_greatest = needs_greatest_,
-                                    .wants_counts = !counts_rows_});
-      if (questions_->rows_of_question() == 0) questions_.reset();
-    }
+    const interval<T> valid = of_.valid(numbers_);
+    const reduction about{number_type_of<T>(), bits_of(valid.lowest), bits_of(valid.highest)};
+    questions_.emplace(groups.far_groups(), of_, about,
+                       keyed_rows{.wants_sums = needs_sums_,
+                                  .wants_least = needs_least_,
+                                  .wants_greatest = needs_greatest_,
+                                  .wants_counts = !counts_rows_});
+    if (questions_->rows_of_question() == 0) questions_.reset();
     needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
     where_ = needs_medians_ ? work::here : of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0));
   }
@@ -351,7 +349,7 @@ class collector_of final : public group_collector {
   bool counts_rows_ = false;
   work where_ = work::here;
   unsigned pass_ = 0;
-  std::optional<row_questions> questions_;  // if the far tier can answer them
+  std::optional<row_questions> questions_;  // if there may be some: sums are added in their way in any case
   std::vector<std::uint32_t> far_group_numbers_;
   std::optional<group_medians<T>> medians_;  // as long as there are few groups
   std::vector<group_values<T>> values_;
