@@ -271,29 +271,46 @@ void object_heap::answer_part(std::uint64_t value, std::size_t offset, std::size
   }
 }
 
-// A question about pages some of which are here is not asked: the program has to read them in any case.
+// Pages of keys tend to be here although those of the numbers are not, because they are few and used more often. A few of
+// a question's pages are pushed out, so that the far tier can answer; clean ones leave without being sent. Where more are
+// here, the program had better read the others.
 void object_heap::ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked) {
   FAR_CHECK(is_valid(how), "a question about rows makes sense");
   const std::size_t pages_of_question = pages_of_rows(how);
-  const auto is_here = [&](const std::byte* page) {
-    return page == nullptr || memory.is_resident(reinterpret_cast<std::uintptr_t>(page));
-  };
   std::array<pager::row_reduction, pager::page_guard::most_reductions> away;
   std::array<detail::question_about_rows*, pager::page_guard::most_reductions> questions{};
+  std::array<std::uintptr_t, pager::page_guard::most_reductions * detail::most_row_pages> here{};
   for (std::size_t next = 0; next < asked.size();) {
     std::size_t away_count = 0;
+    std::size_t here_count = 0;
     for (; next < asked.size() && away_count < away.size(); ++next) {
       const auto all = std::span<const std::byte* const>(asked[next].pages).first(pages_of_question);
-      if (std::ranges::any_of(all, is_here)) continue;
+      std::size_t of_question = 0;
+      for (const std::byte* const page : all) {
+        const auto address = reinterpret_cast<std::uintptr_t>(page);
+        if (page != nullptr && memory.is_resident(address)) here[here_count + of_question++] = address;
+      }
+      if (of_question > pages_of_question / 3 || std::ranges::find(all, nullptr) != all.end()) continue;
+      here_count += of_question;
       questions[away_count] = &asked[next];
       away[away_count++] = {.pages = all, .answer = asked[next].answer.data()};
     }
+    if (here_count > 0) push_out(std::span(here).first(here_count));
     if (away_count > 0) memory.reduce_remote_rows(how, std::span(away).first(away_count));
     for (std::size_t i = 0; i < away_count; ++i) {
       if (away[i].outcome != pager::slot_read::done) continue;
       questions[i]->is_answered = true;
       heap::counters::add(count.reduced_pages, pages_of_question);
     }
+  }
+}
+
+// Neighbours leave together.
+void object_heap::push_out(std::span<std::uintptr_t> addresses) {
+  std::ranges::sort(addresses);
+  for (std::size_t i = 0, next = 0; i < addresses.size(); i = next) {
+    for (next = i + 1; next < addresses.size() && addresses[next] == addresses[next - 1] + page_bytes;) ++next;
+    memory.evict(addresses[i], (next - i) * page_bytes);
   }
 }
 

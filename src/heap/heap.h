@@ -155,6 +155,7 @@ class object_heap {
   heap::counters count;
 
  private:
+  void push_out(std::span<std::uintptr_t> addresses);
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
   void note_miss(std::uintptr_t address, bool write) const {

@@ -17,7 +17,6 @@
 #include "far/detail/pointer.h"
 #include "far/detail/reduction.h"
 #include "far/detail/sequence.h"
-#include "far/scope.h"
 #include "far/vector.h"
 
 namespace far::detail {
@@ -53,7 +52,6 @@ class row_questions {
     visit_on_fibers(in.home(), (asked_.size() + together - 1) / together, [&](std::size_t number) {
       const std::size_t begin = number * together;
       const std::size_t end = std::min(asked_.size(), begin + together);
-      const scope here(in.home());
       for (std::size_t i = begin; i < end; ++i) note_pages(first + i * rows_.rows, asked_[i].pages);
       ask_about_rows(in, how, std::span(asked_).subspan(begin, end - begin));
     });
