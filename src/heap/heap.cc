@@ -273,10 +273,11 @@ void object_heap::answer_part(std::uint64_t value, std::size_t offset, std::size
 
 // Pages of keys tend to be here although those of the numbers are not, because they are few and used more often. A few of
 // a question's pages are pushed out, so that the far tier can answer; clean ones leave without being sent. Where more are
-// here, the program had better read the others.
+// here, the program had better read the others. Where servers often lack a page, it needs the keys, and they stay.
 void object_heap::ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked) {
   FAR_CHECK(is_valid(how), "a question about rows makes sense");
   const std::size_t pages_of_question = pages_of_rows(how);
+  const std::size_t most_here = row_answers_.load(std::memory_order_relaxed) >= 0 ? pages_of_question / 3 : 0;
   std::array<pager::row_reduction, pager::page_guard::most_reductions> away;
   std::array<detail::question_about_rows*, pager::page_guard::most_reductions> questions{};
   std::array<std::uintptr_t, pager::page_guard::most_reductions * detail::most_row_pages> here{};
@@ -290,7 +291,7 @@ void object_heap::ask_about_rows(const reduction& how, std::span<detail::questio
         const auto address = reinterpret_cast<std::uintptr_t>(page);
         if (page != nullptr && memory.is_resident(address)) here[here_count + of_question++] = address;
       }
-      if (of_question > pages_of_question / 3 || std::ranges::find(all, nullptr) != all.end()) continue;
+      if (of_question > most_here || std::ranges::find(all, nullptr) != all.end()) continue;
       here_count += of_question;
       questions[away_count] = &asked[next];
       away[away_count++] = {.pages = all, .answer = asked[next].answer.data()};
@@ -298,11 +299,20 @@ void object_heap::ask_about_rows(const reduction& how, std::span<detail::questio
     if (here_count > 0) push_out(std::span(here).first(here_count));
     if (away_count > 0) memory.reduce_remote_rows(how, std::span(away).first(away_count));
     for (std::size_t i = 0; i < away_count; ++i) {
+      note_row_answer(away[i].outcome);
       if (away[i].outcome != pager::slot_read::done) continue;
       questions[i]->is_answered = true;
       heap::counters::add(count.reduced_pages, pages_of_question);
     }
   }
+}
+
+void object_heap::note_row_answer(pager::slot_read outcome) {
+  constexpr int most = 256;
+  if (outcome == pager::slot_read::not_remote) return;
+  const int change = outcome == pager::slot_read::done ? 1 : -4;
+  const int before = row_answers_.load(std::memory_order_relaxed);
+  row_answers_.store(std::clamp(before + change, -most, most), std::memory_order_relaxed);
 }
 
 // Neighbours leave together.

@@ -156,6 +156,7 @@ class object_heap {
 
  private:
   void push_out(std::span<std::uintptr_t> addresses);
+  void note_row_answer(pager::slot_read outcome);
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
   void note_miss(std::uintptr_t address, bool write) const {
@@ -187,6 +188,8 @@ class object_heap {
   heap::object_waits waits_;
   heap::ownership owners_;
   heap::tag_table tags_;
+  // How much more often questions about rows were answered than not, lately; any thread, roughly.
+  std::atomic<int> row_answers_{0};
   std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later
   std::atomic<unsigned> forcing_{0};     // callers of force_out()
 };
