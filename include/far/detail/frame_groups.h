@@ -417,6 +417,10 @@ FAR_LIBRARY_CODE dataframe dataframe::group_by(const std::vector<std::string>& k
   std::size_t bytes = 0;
   for (const std::string& name : walked) bytes += (*this)[name].bytes();
   const detail::walk how(in_, bytes);
+  // The keys may be all that is read: the numbers may stay where they are.
+  std::size_t key_bytes = 0;
+  for (const column* const one : key_columns) key_bytes += one->bytes();
+  const detail::walk over_keys(in_, key_bytes);
   std::vector<column_type> types;
   std::map<std::string, std::unique_ptr<detail::group_collector>> collectors;
   for (const wanted& one : aggregates) {
@@ -426,7 +430,7 @@ FAR_LIBRARY_CODE dataframe dataframe::group_by(const std::vector<std::string>& k
     if (collector == nullptr) collector = detail::collect(how, of);
     collector->want(one.what);
   }
-  detail::group_table table(key_columns, how);
+  detail::group_table table(key_columns, over_keys);
   std::vector<detail::group_collector*> busy;
   for (const auto& [name, one] : collectors) {
     one->begin(table);

@@ -43,7 +43,7 @@ class group_table {
     std::size_t groups = 0;
   };
 
-  // `how`: the walk over the keys, and over the columns of the aggregates.
+  // `how`: the walk over the keys.
   group_table(const std::vector<const column*>& keys, const walk& how) : how_(how) {
     if (keys.empty() || keys.size() > most_group_keys) {
       throw std::invalid_argument("a data frame is grouped by one to four columns");
