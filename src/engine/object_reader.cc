@@ -90,7 +90,8 @@ bool object_reader::is_answered(const reduction& asked, backend::slot_id slot) c
   const bool is_direct = shared_.far.direct(slot) != nullptr;
   if (is_built_in(asked)) {
     const bool is_of_rows = asked.kind == reduction_kind::of_rows;
-    return is_direct || ((is_of_rows ? shared_.far.reduces_rows() : shared_.far.reduces()) && (refused_ & kind_bit(asked)) == 0);
+    return is_direct ||
+           ((is_of_rows ? shared_.far.reduces_rows() : shared_.far.reduces()) && (refused_ & kind_bit(asked)) == 0);
   }
   if (is_direct || !shared_.far.reduces()) asked.function->refused->store(true, std::memory_order_relaxed);
   return !asked.function->refused->load(std::memory_order_relaxed);
@@ -112,9 +113,8 @@ bool object_reader::hold_slots(const object_read& one, transfer& fresh) {
 }
 
 bool object_reader::is_direct(const transfer& held) const {
-  return std::ranges::all_of(std::span(held.held).first(held.held_count), [&](const slot_reads::entry& one) {
-    return shared_.far.direct(one.slot) != nullptr;
-  });
+  return std::ranges::all_of(std::span(held.held).first(held.held_count),
+                             [&](const slot_reads::entry& one) { return shared_.far.direct(one.slot) != nullptr; });
 }
 
 read_outcome object_reader::start(object_read& one) {

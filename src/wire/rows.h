@@ -9,10 +9,12 @@
 //     4       4     how many rows a question is about; each column fills whole pages with them
 //     8       8     the lowest number that counts, in its own representation, zero-extended
 //     16      8     the highest
-//     24      64    for each of four keys: the least one (8), likewise; how many there are from it on (4); its type (1);
+//     24      64    for each of four keys: the least one (8), likewise; how many there are from it on (4); its type
+//     (1);
 //                   zeros (3). All zeros: there is no such key
 //     88      192   the secret of the hash
-//     280     8 n   slots: for each question those of the first key, of the next ones, and of the numbers if something is
+//     280     8 n   slots: for each question those of the first key, of the next ones, and of the numbers if something
+//     is
 //                   wanted of them
 //
 // The result has answer_bytes() for each question.

@@ -24,7 +24,11 @@ class rows_message : public testing::Test {
     EXPECT_EQ(encode_rows({.how = question(), .hash = &hash_}, slots_, payload_), payload_.size());
   }
   [[nodiscard]] reduction question() const {
-    return {.type = number_type::float64, .lowest = 5, .highest = 9, .kind = reduction_kind::of_rows, .groups = 20,
+    return {.type = number_type::float64,
+            .lowest = 5,
+            .highest = 9,
+            .kind = reduction_kind::of_rows,
+            .groups = 20,
             .rows = &rows_};
   }
   [[nodiscard]] std::span<std::byte> arguments() { return std::span(payload_).subspan(call_header_bytes); }

@@ -234,51 +234,6 @@ TEST_P(backend_contract, questions_about_numbers_are_answered_where_they_are) {
   }
 }
 
-TEST_P(backend_contract, questions_about_rows_are_answered_from_several_slots) {
-  const auto tested = open(64);
-  if (!tested->reduces_rows()) GTEST_SKIP() << "this backend answers about single pages, or not at all";
-  constexpr std::size_t count = 40;
-  const slot_id first = tested->allocate(count).value();
-  aligned_buffer pages(count * page_bytes);
-  fill(pages.span(), 0, 1);
-  const auto queue = open_channel(*tested, count);
-  ASSERT_EQ(transfer(*queue, operation::write, first, 0, pages.span()), 0);
-  // A page of keys, and four of numbers; a page of keys alone.
-  const page_hasher hash(9);
-  detail::keyed_rows with_numbers{.rows = 4096, .keys = 1, .wants_sums = true, .wants_greatest = true};
-  with_numbers.key[0] = {5, 20, detail::number_type::uint8};
-  detail::keyed_rows alone = with_numbers;
-  alone.wants_sums = alone.wants_greatest = false;
-  const reduction how{.type = detail::number_type::int32,
-                      .highest = 0x7fff'ffff,
-                      .kind = reduction_kind::of_rows,
-                      .groups = 20,
-                      .rows = &with_numbers};
-  std::array<std::vector<slot_id>, 33> slots;  // so many questions that they need several calls
-  std::array<page_reduction, slots.size()> questions;
-  std::array<std::array<std::byte, most_answer_bytes>, slots.size()> found{};
-  std::vector<request> asked;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const std::size_t pages_of_question = i % 8 == 7 ? 1 : 5;
-    for (std::size_t page = 0; page < pages_of_question; ++page) slots[i].push_back(first + (7 * i + 3 * page) % count);
-    questions[i] = {.how = how, .hash = &hash, .slots = slots[i]};
-    if (pages_of_question == 1) questions[i].how.rows = &alone;
-    asked.push_back({.op = operation::read,
-                     .slot = slots[i].front(),
-                     .buffer = found[i].data(),
-                     .cookie = i,
-                     .reduce = &questions[i]});
-  }
-  ASSERT_EQ(run(*queue, asked), 0);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    std::vector<const std::byte*> expected_pages;
-    for (const slot_id slot : slots[i]) expected_pages.push_back(pages.data() + (slot - first) * page_bytes);
-    std::array<std::byte, most_answer_bytes> expected{};
-    answer_about_rows(questions[i], expected_pages, expected.data());
-    EXPECT_EQ(found[i], expected) << i;
-  }
-}
-
 TEST_P(backend_contract, direct_addresses_show_what_was_written) {
   const auto tested = open(16);
   const auto queue = open_channel(*tested, 4);

@@ -319,8 +319,7 @@ TEST_P(object_reader_test, questions_about_rows_are_answered_from_several_pages)
     bytes.push_back(kernel_.bytes(page));
   }
   one_question_about_rows expected;
-  answer_about_rows({.how = expected.how, .hash = &engine_->state_for_tests().checks.hasher()}, bytes,
-                    expected.buffer);
+  answer_about_rows({.how = expected.how, .hash = &engine_->state_for_tests().checks.hasher()}, bytes, expected.buffer);
   EXPECT_EQ(asked.found, expected.found);
 }
 

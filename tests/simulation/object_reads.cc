@@ -190,7 +190,8 @@ sums_of_groups sums_of(const model::bytes_of_part& keys, const model::bytes_of_p
   return sums;
 }
 
-// Whether the sums are those of some contents of each part: the first watches are about keys, and as many about numbers.
+// Whether the sums are those of some contents of each part: the first watches are about keys, and as many about
+// numbers.
 bool are_possible(std::span<const model::watch> parts, std::uint8_t least, const sums_of_groups& sums) {
   const std::size_t half = parts.size() / 2;
   if (half == 0) return sums == sums_of_groups{};

@@ -184,8 +184,7 @@ class collector_of final : public group_collector {
       const std::byte* const answer = questions_->answer_about(at);
       for (std::size_t group = 0; answer != nullptr && group < questions_->groups(); ++group) {
         std::uint32_t& number = far_group_numbers_[group];
-        const bool is_new =
-            number == group_table::none && questions_->template of_group<T>(answer, group).rows > 0;
+        const bool is_new = number == group_table::none && questions_->template of_group<T>(answer, group).rows > 0;
         if (is_new) number = table.number_of_far_group(group);
       }
     }

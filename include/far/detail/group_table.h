@@ -85,7 +85,8 @@ class group_table {
     if (number_of_index_.empty()) return number_by_hash(groups);
     indices_.assign(groups.size(), 0);
     for (std::size_t i = 0; i < readers_.size(); ++i) {
-      for (std::size_t row = 0; row < groups.size(); ++row) indices_[row] = add_to_index(indices_[row], i, keys_[i][row]);
+      for (std::size_t row = 0; row < groups.size(); ++row)
+        indices_[row] = add_to_index(indices_[row], i, keys_[i][row]);
     }
     for (std::size_t row = 0; row < groups.size(); ++row) {
       std::uint32_t& known = number_of_index_[indices_[row]];

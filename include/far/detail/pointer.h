@@ -73,9 +73,9 @@ struct question_about_rows {
   alignas(8) std::array<std::byte, most_group_bytes + 8> answer{};
 };
 // Has the far tier answer them, side by side. A few of their pages that are here are pushed out before. There is no
-// answer where a page is null, more are here, or not all in one server, and from a tier that cannot. May wait. Requires:
-// is_question(how); all pages are in objects larger than a page, and nobody writes to them. The caller had better be in
-// no scope, in which no page leaves.
+// answer where a page is null, more are here, or not all in one server, and from a tier that cannot. May wait.
+// Requires: is_question(how); all pages are in objects larger than a page, and nobody writes to them. The caller had
+// better be in no scope, in which no page leaves.
 FAR_API void ask_about_rows(const tag& in, const reduction& how, std::span<question_about_rows> asked);
 // Whether it makes sense, and has room for its pages and its answer.
 [[nodiscard]] FAR_API bool is_question(const reduction& about_rows);

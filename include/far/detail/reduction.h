@@ -185,7 +185,7 @@ struct reduction {
   std::uint8_t shift = 0;
   std::uint8_t groups = 0;                  // if has_groups(), or of_rows: how many, at least 1
   const page_function* function = nullptr;  // if computed: nothing else counts
-  const keyed_rows* rows = nullptr;       // if of_rows
+  const keyed_rows* rows = nullptr;         // if of_rows
 
   bool operator==(const reduction& other) const {
     return type == other.type && lowest == other.lowest && highest == other.highest && kind == other.kind &&

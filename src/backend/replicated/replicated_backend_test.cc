@@ -82,11 +82,8 @@ class replicated_rows : public replicated_test {
                                .hash = &hash,
                                .slots = slots};
     std::vector<std::byte> answer(answer_bytes(asked.how));
-    const request one{.op = operation::read,
-                      .slot = slots[0],
-                      .buffer = answer.data(),
-                      .is_needed = false,
-                      .reduce = &asked};
+    const request one{
+        .op = operation::read, .slot = slots[0], .buffer = answer.data(), .is_needed = false, .reduce = &asked};
     EXPECT_EQ(queue_->submit({&one, 1}), 1u);
     const int code = finish();
     if (code != 0) return -code;

@@ -46,7 +46,11 @@ result<std::unique_ptr<channel>> replicated_channel::open(layer& shared, std::si
 }
 
 replicated_channel::replicated_channel(layer& shared, std::size_t depth)
-    : shared_(shared), requests_(depth), parts_(depth + spare_parts), rows_(reinterpret_cast<rows_read*>(platform::map_local(parts_.size() * sizeof(rows_read)))), queues_(depth + spare_parts) {
+    : shared_(shared),
+      requests_(depth),
+      parts_(depth + spare_parts),
+      rows_(reinterpret_cast<rows_read*>(platform::map_local(parts_.size() * sizeof(rows_read)))),
+      queues_(depth + spare_parts) {
   for (std::size_t i = depth; i-- > 0;) free_requests_.push_back(static_cast<std::uint32_t>(i));
   for (std::size_t i = parts_.size(); i-- > 0;) free_parts_.push_back(static_cast<std::uint32_t>(i));
   unfinished_.reserve(depth);
@@ -203,8 +207,7 @@ bool replicated_channel::begin_rows(std::uint32_t index) {
     const std::size_t slot = asked.slots[i] % group_slots;
     group& holder = shared_.group_at(number);
     const lock_guard guard(holder.lock);
-    const started_read begun =
-        holder.begin_read_from(reading.read.member, shared_.view(), slot, shared_.detached());
+    const started_read begun = holder.begin_read_from(reading.read.member, shared_.view(), slot, shared_.detached());
     if (begun.how != started_read::outcome::served) break;
     rows.slots[i] = begun.first + slot;
     rows.groups[rows.count] = number;

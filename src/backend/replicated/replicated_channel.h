@@ -107,7 +107,7 @@ class replicated_channel final : public channel {
   local_vector<std::uint32_t> unfinished_;  // requests with parts that have not begun, in order
   local_vector<part> parts_;
   local_vector<std::uint32_t> free_parts_;
-  rows_read* const rows_;  // for each part; memory that is not touched before it is used
+  rows_read* const rows_;           // for each part; memory that is not touched before it is used
   local_vector<completion> ended_;  // to be polled
   member_queues queues_;
   std::array<std::size_t, maximum_members> reads_under_way_{};  // by member
