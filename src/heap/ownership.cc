@@ -30,7 +30,7 @@ class holding {
 void ownership::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
   if (!memory_.contains(at)) return;
-  log.hold(word::page(at));
+  log.hold(at >> page_shift);
   while (!memory_.is_resident(at)) memory_.fetch_or_end(at);
 }
 
@@ -75,7 +75,7 @@ bool ownership::settle(owner_word& owner, std::uint64_t value) {
 
 void ownership::move_owner(owner_word& from, owner_word& to) {
   const std::uint64_t before = from.load(std::memory_order_acquire);
-  if (word::address(before) == 0 || (before & word::huge) != 0) {
+  if (word::address(before) == 0 || word::is_huge(before)) {
     to.store(before, std::memory_order_relaxed);
     from.store(0, std::memory_order_relaxed);
     return;
@@ -116,7 +116,7 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
   const holding until_done(mine);
   keep_at_hand(mine, word_here);
   while (true) {
-    if ((word_here.load(std::memory_order_acquire) & word::huge) != 0) return;
+    if (word::is_huge(word_here.load(std::memory_order_acquire))) return;
     const standing now = stand_still(mine, word_here, calls_off);
     const std::uintptr_t object = word::address(now.value);
     if (object == 0) return;
@@ -151,7 +151,7 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
 void ownership::release(owner_word& owner, bool owns_others) {
   const std::uint64_t before = owner.load(std::memory_order_acquire);
   if (word::address(before) == 0) return;
-  if ((before & word::huge) != 0) {
+  if (word::is_huge(before)) {
     const std::uintptr_t object = word::address(before);
     owner.store(0, std::memory_order_relaxed);
     if (owns_others && huge_.is_any_lost(object)) {
@@ -168,8 +168,10 @@ void ownership::release(owner_word& owner, bool owns_others) {
     const standing now = stand_still(mine, owner, true);
     std::uint64_t value = now.value;
     const std::uintptr_t object = word::address(value);
+    std::size_t units = pages_.least_units(object);
     if (now.is_here) {
       const std::uint64_t locked = header::at(object).lock();
+      units = units_for(header::bytes(locked));
       value = owner.load(std::memory_order_acquire);
       pages_.clear_live(object);
       owner.store(0, std::memory_order_seq_cst);
@@ -187,7 +189,7 @@ void ownership::release(owner_word& owner, bool owns_others) {
       }
     }
     if ((value & word::stale) != 0) pages_.uncount_stale(object);
-    segments_.remove_object(object, word::units(value));
+    segments_.remove_object(object, units);
     return;
   }
 }

@@ -19,6 +19,15 @@ void unmap_array(Element* array, std::uint64_t count) {
   platform::unmap_local(reinterpret_cast<std::byte*>(array), count * sizeof(Element));
 }
 
+// Bytes by page number, zeros, of all addresses up to the end of these pages. Those before `first` stay so: only the null
+// pointer's page is looked up there.
+std::byte* map_by_number(std::uint64_t first, std::uint64_t pages, bool writable) {
+  const std::uint64_t written = writable ? pages : 0;
+  std::byte* const mapped = platform::try_map_sparse(first + pages, first, written);
+  FAR_CHECK(mapped != nullptr, "the kernel has addresses for a byte for each page number");
+  return mapped;
+}
+
 // A bit for each four of a word of live bits: whether an object starts there.
 std::uint64_t cards_with_starts(std::uint64_t live) {
   static_assert(units_a_card == 4);
@@ -38,8 +47,9 @@ page_table::page_table(std::uintptr_t base, std::uint64_t pages)
       live_(map_array<unit_bits>(pages)),
       cards_(map_array<std::atomic<std::uint64_t>>(pages)),
       counts_(map_array<counts>(pages)),
-      ready_(map_array<std::atomic<std::uint8_t>>(pages)),
-      never_ready_(map_array<std::uint8_t>(pages)),
+      ready_by_number_(map_by_number(base >> page_shift, pages, true)),
+      never_ready_by_number_(map_by_number(base >> page_shift, pages, false)),
+      ready_(reinterpret_cast<std::atomic<std::uint8_t>*>(ready_by_number_ + (base >> page_shift))),
       condemned_(map_array<std::atomic<grace_number>>(pages)),
       kinds_(map_array<std::atomic<std::uint8_t>>(pages)) {
   FAR_CHECK(base % page_bytes == 0, "a far heap begins at a page");
@@ -49,10 +59,38 @@ page_table::~page_table() {
   unmap_array(live_, pages_);
   unmap_array(cards_, pages_);
   unmap_array(counts_, pages_);
-  unmap_array(ready_, pages_);
-  unmap_array(const_cast<std::uint8_t*>(never_ready_), pages_);
+  platform::unmap_local(ready_by_number_, (base_ >> page_shift) + pages_);
+  platform::unmap_local(never_ready_by_number_, (base_ >> page_shift) + pages_);
   unmap_array(condemned_, pages_);
   unmap_array(kinds_, pages_);
+}
+
+void page_table::note_size(std::size_t page, std::size_t units) {
+  counts& of_page = counts_[page];
+  const auto size = static_cast<std::uint8_t>(std::min<std::size_t>(units, 255));
+  const std::uint8_t smallest = of_page.smallest_units.load(std::memory_order_relaxed);
+  if (smallest == 0 || size < smallest) of_page.smallest_units.store(size, std::memory_order_relaxed);
+  if (size > of_page.largest_units.load(std::memory_order_relaxed)) {
+    of_page.largest_units.store(size, std::memory_order_relaxed);
+  }
+}
+
+std::size_t page_table::most_units(std::uintptr_t object) const {
+  const std::size_t page = page_of(object);
+  const std::size_t unit = object / unit_bytes % units_a_page;
+  std::size_t next = units_a_page;
+  for (std::size_t i = (unit + 1) / 64; i < units_a_page / 64; ++i) {
+    std::uint64_t starts = live_[page][i].load(std::memory_order_relaxed);
+    if (i == (unit + 1) / 64) starts &= ~std::uint64_t{0} << (unit + 1) % 64;
+    if (starts == 0) continue;
+    next = i * 64 + static_cast<std::size_t>(std::countr_zero(starts));
+    break;
+  }
+  // The first half of the last unit before the next start, and all before that, may be the object's; so may the last
+  // half unit of the page.
+  const std::size_t room = next - unit + (next == units_a_page ? 1 : 0);
+  const std::size_t largest = counts_[page].largest_units.load(std::memory_order_relaxed);
+  return std::min(room, largest == 255 ? units_a_page : largest);
 }
 
 bool page_table::mark_used(std::uintptr_t object, std::size_t units) {
@@ -134,6 +172,8 @@ void page_table::forget(std::size_t first_page, std::size_t count) {
     // Not so the count of stale headers: the evacuator may be about to find out that an object is gone.
     FAR_CHECK(objects_in(page) == 0, "a segment that becomes free holds no object");
     take_use(page);
+    counts_[page].smallest_units.store(0, std::memory_order_relaxed);
+    counts_[page].largest_units.store(0, std::memory_order_relaxed);
     condemned_[page].store(0, std::memory_order_relaxed);
     ready_[page].store(0, std::memory_order_relaxed);
   }

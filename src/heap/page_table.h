@@ -66,7 +66,11 @@ class page_table {
     }
   }
 
-  void count_object(std::uintptr_t object) { counts_[page_of(object)].live.fetch_add(1, std::memory_order_relaxed); }
+  // Requires: no other thread counts objects of the page at the same time.
+  void count_object(std::uintptr_t object, std::size_t units) {
+    counts_[page_of(object)].live.fetch_add(1, std::memory_order_relaxed);
+    note_size(page_of(object), units);
+  }
   // Returns how many are left.
   [[nodiscard]] unsigned uncount_object(std::uintptr_t object) {
     return counts_[page_of(object)].live.fetch_sub(1, std::memory_order_seq_cst) - 1u;
@@ -74,6 +78,13 @@ class page_table {
   [[nodiscard]] unsigned objects_in(std::size_t page) const {
     return counts_[page].live.load(std::memory_order_seq_cst);
   }
+
+  // The units of an object while its header is in the far tier: at least those of the smallest that was placed in the
+  // page, at most those of the largest, and of what is left before the next live object. Requires: it was counted.
+  [[nodiscard]] std::size_t least_units(std::uintptr_t object) const {
+    return counts_[page_of(object)].smallest_units.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t most_units(std::uintptr_t object) const;
 
   // Headers in the page that do not name the owner of their object.
   void count_stale(std::uintptr_t object) { counts_[page_of(object)].stale.fetch_add(1, std::memory_order_seq_cst); }
@@ -148,15 +159,14 @@ class page_table {
     kinds_[page].fetch_and(static_cast<std::uint8_t>(~((1u << heat_bits) - 1)), std::memory_order_relaxed);
   }
 
-  // For dereferences; see heap_view.
+  // For dereferences; see heap_view. A null pointer's page can be looked up, too, and is not ready.
   [[nodiscard]] const std::uint8_t* ready_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(ready_) - (base_ >> page_shift));
+    return reinterpret_cast<const std::uint8_t*>(ready_by_number_);
   }
 
   // The same of an array in which no page is ready.
   [[nodiscard]] const std::uint8_t* never_ready_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(never_ready_) -
-                                                 (base_ >> page_shift));
+    return reinterpret_cast<const std::uint8_t*>(never_ready_by_number_);
   }
 
   // What all of this takes for a page with small objects.
@@ -170,8 +180,13 @@ class page_table {
     std::atomic<std::uint16_t> live{0};
     std::atomic<std::uint16_t> stale{0};
     std::atomic<std::uint16_t> used_units{0};  // with again_bit
+    // Of the objects that were placed here. 0: none was. An object of 256 units fills its page, so 255 says as much.
+    std::atomic<std::uint8_t> smallest_units{0};
+    std::atomic<std::uint8_t> largest_units{0};
   };
   static constexpr std::uint16_t again_bit = 1u << 15;
+
+  void note_size(std::size_t page, std::size_t units);
 
   [[nodiscard]] static std::uint64_t bit_of(std::uintptr_t address) {
     return std::uint64_t{1} << (address / unit_bytes % 64);
@@ -188,8 +203,10 @@ class page_table {
   unit_bits* live_;
   std::atomic<std::uint64_t>* cards_;
   counts* counts_;
-  std::atomic<std::uint8_t>* ready_;
-  const std::uint8_t* never_ready_;
+  // By page number, from the page at address 0 on; but only those of this heap can be written.
+  std::byte* ready_by_number_;
+  std::byte* never_ready_by_number_;
+  std::atomic<std::uint8_t>* ready_;  // by page, of this heap
   std::atomic<grace_number>* condemned_;
   // Heat in the lowest bits, then whether the page is loose, then its tag.
   static constexpr std::uint8_t loose_bit = 1u << heat_bits;
