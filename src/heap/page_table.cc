@@ -19,8 +19,8 @@ void unmap_array(Element* array, std::uint64_t count) {
   platform::unmap_local(reinterpret_cast<std::byte*>(array), count * sizeof(Element));
 }
 
-// Bytes by page number, zeros, of all addresses up to the end of these pages. Those before `first` stay so: only the null
-// pointer's page is looked up there.
+// Bytes by page number, zeros, of all addresses up to the end of these pages. Those before `first` stay so: only the
+// null pointer's page is looked up there.
 std::byte* map_by_number(std::uint64_t first, std::uint64_t pages, bool writable) {
   const std::uint64_t written = writable ? pages : 0;
   std::byte* const mapped = platform::try_map_sparse(first + pages, first, written);
