@@ -34,15 +34,16 @@ void ownership::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   while (!memory_.is_resident(at)) memory_.fetch_or_end(at);
 }
 
-// Holds the object's page. Afterwards the word, as returned, is not fetching, nor moving, unless a move is not to be
-// called off; and the page is either resident, and stays so while it is held, or away. A resident page can mostly be
-// written: the header's lock would otherwise meet the hardware guard, whose thread takes two context switches.
+// Holds the object's page, unless it is null or huge. Afterwards the word, as returned, is not fetching, nor moving,
+// unless a move is not to be called off; and the page is either resident, and stays so while it is held, or away. A
+// resident page can mostly be written: the header's lock would otherwise meet the hardware guard, whose thread takes
+// two context switches.
 ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
   bool asked_to_write = false;
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
-    if (object == 0) return {value, false};
+    if (object == 0 || word::is_huge(value)) return {value, false};
     if (calls_off && (value & word::moving) != 0) {
       static_cast<void>(settle(owner, value));
       continue;
@@ -116,10 +117,10 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
   const holding until_done(mine);
   keep_at_hand(mine, word_here);
   while (true) {
-    if (word::is_huge(word_here.load(std::memory_order_acquire))) return;
     const standing now = stand_still(mine, word_here, calls_off);
     const std::uintptr_t object = word::address(now.value);
-    if (object == 0) return;
+    // The program may have changed the pointer since it was copied.
+    if (object == 0 || word::is_huge(now.value)) return;
     if (now.is_here) {
       const std::uint64_t locked = header::at(object).lock();
       // The owner of the pointer may have moved it on.

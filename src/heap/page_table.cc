@@ -1,6 +1,8 @@
 #include "heap/page_table.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "base/check.h"
 #include "platform/local_memory.h"
@@ -19,15 +21,6 @@ void unmap_array(Element* array, std::uint64_t count) {
   platform::unmap_local(reinterpret_cast<std::byte*>(array), count * sizeof(Element));
 }
 
-// Bytes by page number, zeros, of all addresses up to the end of these pages. Those before `first` stay so: only the
-// null pointer's page is looked up there.
-std::byte* map_by_number(std::uint64_t first, std::uint64_t pages, bool writable) {
-  const std::uint64_t written = writable ? pages : 0;
-  std::byte* const mapped = platform::try_map_sparse(first + pages, first, written);
-  FAR_CHECK(mapped != nullptr, "the kernel has addresses for a byte for each page number");
-  return mapped;
-}
-
 // A bit for each four of a word of live bits: whether an object starts there.
 std::uint64_t cards_with_starts(std::uint64_t live) {
   static_assert(units_a_card == 4);
@@ -41,15 +34,28 @@ std::uint64_t cards_with_starts(std::uint64_t live) {
 
 }  // namespace
 
+page_table::ready_bytes::ready_bytes(std::uintptr_t base, std::uint64_t pages, bool writable)
+    : bytes_((base >> page_shift) + pages),
+      mapped_(platform::try_map_sparse(bytes_, base >> page_shift, writable ? pages : 0)) {
+  if (mapped_ != nullptr) return;
+  throw std::runtime_error(
+      "cannot reserve " + std::to_string(bytes_ / gib) +
+      " GiB of address space for the far heap's ready bytes; raise the limit with: ulimit -v unlimited");
+}
+
+page_table::ready_bytes::~ready_bytes() {
+  platform::unmap_local(mapped_, bytes_);
+}
+
 page_table::page_table(std::uintptr_t base, std::uint64_t pages)
     : base_(base),
       pages_(pages),
+      ready_by_number_(base, pages, true),
+      never_ready_by_number_(base, pages, false),
       live_(map_array<unit_bits>(pages)),
       cards_(map_array<std::atomic<std::uint64_t>>(pages)),
       counts_(map_array<counts>(pages)),
-      ready_by_number_(map_by_number(base >> page_shift, pages, true)),
-      never_ready_by_number_(map_by_number(base >> page_shift, pages, false)),
-      ready_(reinterpret_cast<std::atomic<std::uint8_t>*>(ready_by_number_ + (base >> page_shift))),
+      ready_(reinterpret_cast<std::atomic<std::uint8_t>*>(ready_by_number_.begin() + (base >> page_shift))),
       condemned_(map_array<std::atomic<grace_number>>(pages)),
       kinds_(map_array<std::atomic<std::uint8_t>>(pages)) {
   FAR_CHECK(base % page_bytes == 0, "a far heap begins at a page");
@@ -59,8 +65,6 @@ page_table::~page_table() {
   unmap_array(live_, pages_);
   unmap_array(cards_, pages_);
   unmap_array(counts_, pages_);
-  platform::unmap_local(ready_by_number_, (base_ >> page_shift) + pages_);
-  platform::unmap_local(never_ready_by_number_, (base_ >> page_shift) + pages_);
   unmap_array(condemned_, pages_);
   unmap_array(kinds_, pages_);
 }

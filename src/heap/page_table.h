@@ -160,14 +160,10 @@ class page_table {
   }
 
   // For dereferences; see heap_view. A null pointer's page can be looked up, too, and is not ready.
-  [[nodiscard]] const std::uint8_t* ready_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(ready_by_number_);
-  }
+  [[nodiscard]] const std::uint8_t* ready_by_page() const { return ready_by_number_.begin(); }
 
   // The same of an array in which no page is ready.
-  [[nodiscard]] const std::uint8_t* never_ready_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(never_ready_by_number_);
-  }
+  [[nodiscard]] const std::uint8_t* never_ready_by_page() const { return never_ready_by_number_.begin(); }
 
   // What all of this takes for a page with small objects.
   static constexpr std::size_t bytes_a_page();
@@ -176,6 +172,21 @@ class page_table {
   void forget(std::size_t first_page, std::size_t count);
 
  private:
+  // A byte for each page, by its number, from the page at address 0 on. Those before this heap's take no memory: they
+  // are 0, and the null pointer's is looked up. The heap's can be written if `writable`. Throws std::runtime_error when
+  // there are no addresses.
+  class ready_bytes {
+   public:
+    ready_bytes(std::uintptr_t base, std::uint64_t pages, bool writable);
+    ~ready_bytes();
+    ready_bytes(const ready_bytes&) = delete;
+    ready_bytes& operator=(const ready_bytes&) = delete;
+    [[nodiscard]] std::uint8_t* begin() const { return reinterpret_cast<std::uint8_t*>(mapped_); }
+
+   private:
+    std::size_t bytes_;
+    std::byte* mapped_;
+  };
   struct counts {
     std::atomic<std::uint16_t> live{0};
     std::atomic<std::uint16_t> stale{0};
@@ -200,12 +211,11 @@ class page_table {
 
   std::uintptr_t base_;
   std::uint64_t pages_;
+  ready_bytes ready_by_number_;
+  ready_bytes never_ready_by_number_;  // no page is ready
   unit_bits* live_;
   std::atomic<std::uint64_t>* cards_;
   counts* counts_;
-  // By page number, from the page at address 0 on; but only those of this heap can be written.
-  std::byte* ready_by_number_;
-  std::byte* never_ready_by_number_;
   std::atomic<std::uint8_t>* ready_;  // by page, of this heap
   std::atomic<grace_number>* condemned_;
   // Heat in the lowest bits, then whether the page is loose, then its tag.
