@@ -29,25 +29,6 @@
 namespace far::platform {
 namespace {
 
-// UFFDIO_POISON, since Linux 6.6.
-struct poison_request {
-  uffdio_range range;
-  std::uint64_t mode;
-  std::int64_t updated;
-};
-constexpr unsigned long uffdio_poison_request = _IOWR(UFFDIO, 0x08, poison_request);
-
-// PAGEMAP_SCAN, since Linux 6.7.
-struct scan_request {
-  std::uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-  std::uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-};
-struct scan_region {
-  std::uint64_t start, end, categories;
-};
-constexpr unsigned long pagemap_scan_request = _IOWR('f', 16, scan_request);
-constexpr std::uint64_t page_is_present = 1u << 3;
-
 // The probes run inside the preloaded library, where mmap is our own and malloc may be waiting for the answer:
 // everything goes straight to the kernel, and nothing is allocated.
 class scratch_pages {
@@ -99,7 +80,7 @@ class descriptor {
   int number_;
 };
 
-constexpr std::array<feature_description, 16> descriptions{{
+constexpr std::array<feature_description, 13> descriptions{{
     {"userfaultfd", &kernel_features::userfaultfd, "notices accesses to memory that is not resident", nullptr,
      "run `sysctl vm.unprivileged_userfaultfd=1`, or run as root, or grant CAP_SYS_PTRACE, or allow access to "
      "/dev/userfaultfd"},
@@ -121,16 +102,10 @@ constexpr std::array<feature_description, 16> descriptions{{
      "Linux 6.8 or later, built with CONFIG_USERFAULTFD"},
     {"write_protect", &kernel_features::write_protect, "clean pages are not written again",
      "eviction writes every page", "Linux 5.7 or later"},
-    {"write_protect_async", &kernel_features::write_protect_async, "cheap choice of victims by their writes",
-     "the policy alone chooses", "Linux 6.7 or later"},
-    {"poison", &kernel_features::poison, "a lost page raises SIGBUS", "the fault handler stops the program",
-     "Linux 6.6 or later"},
     {"process_madvise", &kernel_features::vectored_discard, "drops many pages in one call",
      "one madvise call for each run of pages", "Linux 6.13 or later"},
     {"pagemap", &kernel_features::pagemap, "tells which pages hold frames",
      "mincore, and dirty pages leave by write-protect, copy, drop", "mount /proc in the container"},
-    {"pagemap_scan", &kernel_features::pagemap_scan, "scans page states in bulk", "reads /proc/self/pagemap",
-     "Linux 6.7 or later"},
     {"membarrier", &kernel_features::membarrier, "reads the threads' scopes without slowing them",
      "a fence in every scope", "Linux 4.14 or later, built with CONFIG_MEMBARRIER"},
     {"io_uring", &kernel_features::io_uring, "the file: far tier works in deep batches",
@@ -207,16 +182,6 @@ bool try_write_protect(const kernel_features& features) {
   return syscall(SYS_ioctl, fault.number(), UFFDIO_WRITEPROTECT, &protection) == 0;
 }
 
-bool try_poison(const kernel_features& features) {
-  const descriptor fault(open_userfaultfd(features));
-  const scratch_pages pages(1);
-  if (!fault.ok() || !pages.ok() || !handshake(fault.number(), abi::uffd_feature_poison)) return false;
-  if (!register_page(fault.number(), pages, 0, UFFDIO_REGISTER_MODE_MISSING)) return false;
-  poison_request poison{};
-  poison.range = {pages.number(0), page_bytes};
-  return syscall(SYS_ioctl, fault.number(), uffdio_poison_request, &poison) == 0;
-}
-
 // Trying SIGBUS itself would take over the program's signal handler, so a granted handshake has to do.
 bool granted(const kernel_features& features, std::uint64_t wanted) {
   const descriptor fault(open_userfaultfd(features));
@@ -239,10 +204,8 @@ void probe_userfaultfd(kernel_features& found, const kernel_features& allowed) {
   found.sigbus = granted(found, UFFD_FEATURE_SIGBUS);
   found.exact_address = granted(found, UFFD_FEATURE_EXACT_ADDRESS);
   found.thread_id = granted(found, UFFD_FEATURE_THREAD_ID);
-  found.write_protect_async = granted(found, abi::uffd_feature_wp_async | UFFD_FEATURE_PAGEFAULT_FLAG_WP);
   found.move = try_move(found);
   found.write_protect = try_write_protect(found);
-  found.poison = try_poison(found);
 }
 
 bool try_vectored_discard() {
@@ -267,22 +230,6 @@ bool try_pagemap(const descriptor& pagemap) {
   std::uint64_t entry = 0;
   const auto offset = static_cast<off_t>(pages.number(0) / page_bytes * sizeof entry);
   return pread(pagemap.number(), &entry, sizeof entry, offset) == sizeof entry && (entry >> 63) == 1;
-}
-
-bool try_pagemap_scan(const descriptor& pagemap) {
-  const scratch_pages pages(2);
-  if (!pagemap.ok() || !pages.ok()) return false;
-  pages.fill(0, 0x5a);
-  scan_region region{};
-  scan_request scan{};
-  scan.size = sizeof scan;
-  scan.start = pages.number(0);
-  scan.end = pages.number(0) + 2 * page_bytes;
-  scan.vec = reinterpret_cast<std::uint64_t>(&region);
-  scan.vec_len = 1;
-  scan.category_mask = scan.return_mask = page_is_present;
-  const long regions = syscall(SYS_ioctl, pagemap.number(), pagemap_scan_request, &scan);
-  return regions == 1 && region.start == pages.number(0) && region.end == region.start + page_bytes;
 }
 
 bool try_membarrier() {
@@ -361,7 +308,6 @@ kernel_features probe_kernel_now(const char* disabled) noexcept {
   found.vectored_discard = try_vectored_discard();
   const descriptor pagemap(static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC)));
   found.pagemap = try_pagemap(pagemap);
-  found.pagemap_scan = try_pagemap_scan(pagemap);
   found.membarrier = try_membarrier();
   found.io_uring = try_io_uring();
   found.syscall_user_dispatch = try_syscall_user_dispatch();

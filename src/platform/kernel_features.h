@@ -19,11 +19,8 @@ struct kernel_features {
   bool thread_id = false;                   // UFFD_FEATURE_THREAD_ID
   bool move = false;                        // UFFDIO_MOVE: frames change place without a copy
   bool write_protect = false;               // UFFDIO_WRITEPROTECT
-  bool write_protect_async = false;         // UFFD_FEATURE_WP_ASYNC
-  bool poison = false;                      // UFFDIO_POISON
   bool vectored_discard = false;            // process_madvise(MADV_DONTNEED) on this very process
   bool pagemap = false;                     // /proc/self/pagemap
-  bool pagemap_scan = false;                // PAGEMAP_SCAN
   bool membarrier = false;                  // MEMBARRIER_CMD_PRIVATE_EXPEDITED
   bool io_uring = false;                    // io_uring_setup(2)
   bool syscall_user_dispatch = false;       // PR_SET_SYSCALL_USER_DISPATCH: system calls can be inspected first

@@ -9,9 +9,6 @@
 
 namespace far::platform::abi {
 
-inline constexpr std::uint64_t uffd_feature_wp_unpopulated = 1u << 13;
-inline constexpr std::uint64_t uffd_feature_poison = 1u << 14;
-inline constexpr std::uint64_t uffd_feature_wp_async = 1u << 15;
 inline constexpr std::uint64_t uffd_feature_move = 1u << 16;
 
 // UFFDIO_MOVE, since Linux 6.8.
@@ -36,7 +33,7 @@ inline constexpr int uffd_user_mode_only = 1;
 // /dev/userfaultfd, since Linux 6.1.
 inline constexpr unsigned long userfaultfd_ioc_new = _IO(0xAA, 0x00);
 
-// MADV_* and scan calls newer than the headers.
+// MADV_* newer than the headers.
 inline constexpr int madv_populate_write = 23;
 
 }  // namespace far::platform::abi

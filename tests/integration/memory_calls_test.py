@@ -29,8 +29,7 @@ ADDR_NO_RANDOMIZE = "setarch -R"  # the same addresses again, when a seed is rep
 WITHOUT_INLINE = "ring,populate-read,populate-write"
 
 POLICIES = ["2q", "second-chance", "fifo", "lru", "priority"]
-DISABLED = ["", "", "", "move", "process_madvise", "write_protect_async", "pagemap_scan", "exact_address", "membarrier",
-            "io_uring"]
+DISABLED = ["", "", "", "move", "process_madvise", "pagemap", "exact_address", "membarrier", "io_uring"]
 
 
 def configuration(chance):
