@@ -15,6 +15,8 @@ SLOW_PATH void __farheap_stream(void);
 SLOW_PATH void __farheap_gather(void);
 SLOW_PATH uint64_t __farheap_look(void);
 SLOW_PATH void __farheap_ahead(void);
+HIDDEN void __farheap_copy(void);
+HIDDEN void __farheap_set(void);
 
 SLOW_PATH void __farheap_guard(void) {}
 SLOW_PATH void __farheap_guards(void) {}
@@ -25,6 +27,8 @@ SLOW_PATH uint64_t __farheap_look(void) {
   return 0;
 }
 SLOW_PATH void __farheap_ahead(void) {}
+HIDDEN void __farheap_copy(void) {}
+HIDDEN void __farheap_set(void) {}
 
 /* Of programs with allocation calls of their own. */
 __attribute__((weak)) void* malloc(size_t bytes);

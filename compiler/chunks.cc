@@ -21,11 +21,6 @@ struct progress {
   llvm::PHINode* rest;  // in front of it; followed by the phis that carry those of the loop's header
 };
 
-// Volatile: it changes while loops run, and nothing in them says so.
-llvm::Value* load_evicted(llvm::IRBuilder<>& at, llvm::Value* has_evicted) {
-  return at.CreateLoad(at.getInt64Ty(), has_evicted, /*isVolatile=*/true);
-}
-
 class chunker {
  public:
   chunker(const plan& chosen, llvm::Function& function, emitter& emit)
@@ -41,6 +36,7 @@ class chunker {
   bool is_quiet() const { return !plan_.told.empty() || (plan_.keeps_copy && !plan_.is_regular); }
   // Whether the copy may run while pages are far, once they are reported: it has no guards.
   bool runs_reported_rows() const { return plan_.keeps_copy && plan_.is_regular && plan_.told.empty(); }
+  llvm::Value* is_at_rest(llvm::IRBuilder<>& at);
   llvm::BasicBlock* copy();
   llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
   llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk, llvm::BasicBlock* plain);
@@ -54,7 +50,17 @@ class chunker {
   const plan& plan_;
   llvm::Function& function_;
   emitter& emit_;
+  llvm::Constant* record_ = nullptr;  // the struct far_loop of one that looks ahead
 };
+
+// Whether there is nothing to report: no page has left; or, of a loop that looks ahead and needs no guards, so few
+// since it last looked, and found all there, that it rests. Volatile: it changes while loops run, and nothing in them
+// says so.
+llvm::Value* chunker::is_at_rest(llvm::IRBuilder<>& at) {
+  llvm::Value* const evicted = at.CreateLoad(at.getInt64Ty(), emit_.load(at, field::has_evicted), /*isVolatile=*/true);
+  if (record_ == nullptr || !plan_.is_regular) return at.CreateICmpEQ(evicted, at.getInt64(0));
+  return at.CreateICmpULE(evicted, emit_.load_rest(at, record_));
+}
 
 // Three streams at a time.
 void chunker::tell_streams(llvm::IRBuilder<>& at, const progress& chunk) {
@@ -64,7 +70,7 @@ void chunker::tell_streams(llvm::IRBuilder<>& at, const progress& chunk) {
     llvm::SmallVector<llvm::Value*, 6> arguments{nullptr, plan_.iterations, chunk.rest};
     for (std::size_t i = first; i < std::min(first + walk_streams, plan_.streams.size()); ++i) {
       const stream& one = plan_.streams[i];
-      walks.push_back({static_cast<std::int32_t>(one.step_bytes), one.write, one.hot});
+      walks.push_back({static_cast<std::int32_t>(one.step_bytes), one.write, one.hot, one.overwrites});
       arguments.push_back(plan_.starts[i]);
     }
     arguments.resize(3 + walk_streams, none);
@@ -84,8 +90,8 @@ void chunker::tell_gathers(llvm::IRBuilder<>& at, const progress& chunk) {
     llvm::Value* const kind = at.CreateOr(
         at.CreateShl(is_first, 1), at.getInt64(pack_gather(told.write, i, bits / 8, told.is_signed, told.step_bytes,
                                                            static_cast<std::int32_t>(told.scale))));
-    llvm::CallInst* const call = at.CreateCall(
-        emit_.gather(), {position, plan_.bases[i], chunk.count, chunk.rest, kind, emit_.site_of(function_)});
+    llvm::CallInst* const call =
+        at.CreateCall(emit_.gather(), {position, plan_.bases[i], chunk.count, chunk.rest, kind, record_});
     call->setCallingConv(llvm::CallingConv::PreserveMost);
   }
 }
@@ -101,8 +107,7 @@ void chunker::look_ahead(llvm::IRBuilder<>& at, const progress& chunk) {
     return &*carried;
   };
   for (std::size_t i = 0; i < plan_.slices.size(); ++i) {
-    emit_look(plan_.slices[i],
-              {chunk.done, chunk.count, chunk.rest, i, emit_.site_of(function_), plan_.loop->getLoopLatch()}, start_of,
+    emit_look(plan_.slices[i], {chunk.done, chunk.count, chunk.rest, i, record_, plan_.loop->getLoopLatch()}, start_of,
               emit_, at);
   }
 }
@@ -246,8 +251,7 @@ llvm::BasicBlock* chunker::branch_short(llvm::BasicBlock* place, llvm::BasicBloc
   llvm::BasicBlock* const quiet = block("farheap.quiet", if_long);
   at.CreateCondBr(is_short, quiet, if_long);
   at.SetInsertPoint(quiet);
-  llvm::Value* const evicted = load_evicted(at, emit_.load(at, field::has_evicted));
-  at.CreateCondBr(at.CreateICmpEQ(evicted, at.getInt64(0)), if_short, if_long);
+  at.CreateCondBr(is_at_rest(at), if_short, if_long);
   return quiet;
 }
 
@@ -263,9 +267,7 @@ llvm::BasicBlock* chunker::branch_to_copy(llvm::BasicBlock* preheader, llvm::Bas
     at.CreateCondBr(at.CreateICmpULT(plan_.iterations, least, "farheap.short"), plain, served);
     at.SetInsertPoint(served);
   }
-  llvm::Value* const evicted = load_evicted(at, emit_.load(at, field::has_evicted));
-  at.CreateCondBr(at.CreateICmpEQ(evicted, at.getInt64(0)), plain, chunk,
-                  llvm::MDBuilder(function_.getContext()).createLikelyBranchWeights());
+  at.CreateCondBr(is_at_rest(at), plain, chunk, llvm::MDBuilder(function_.getContext()).createLikelyBranchWeights());
   // Long walks wait for memory: small code will do.
   llvm::LLVMContext& context = function_.getContext();
   llvm::Metadata* const no_unrolling[] = {llvm::MDString::get(context, "llvm.loop.unroll.disable")};
@@ -299,7 +301,7 @@ progress chunker::begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, l
   llvm::Value* limit = at.getInt64(plan_.chunk_iterations);
   llvm::Value* is_told = at.getTrue();
   if (!plan_.keeps_copy) {
-    is_told = at.CreateICmpNE(load_evicted(at, emit_.load(at, field::has_evicted)), at.getInt64(0));
+    is_told = at.CreateNot(is_at_rest(at));
     limit = at.CreateSelect(is_told, limit, at.getInt64(plan_.idle_iterations));
   }
   llvm::Value* const count = at.CreateBinaryIntrinsic(llvm::Intrinsic::umin, rest, limit);
@@ -329,6 +331,7 @@ void chunker::run() {
   llvm::BasicBlock* const enter = block("farheap.enter", header);
   llvm::BasicBlock* const end = block("farheap.chunk.end", exit);
 
+  if (!plan_.told.empty()) record_ = emit_.loop_of(function_);
   for (llvm::Instruction* const access : plan_.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
   llvm::BasicBlock* plain = nullptr;
   if (plan_.keeps_copy) {

@@ -83,6 +83,18 @@ llvm::Constant* emitter::site_of(const llvm::Function& user) {
   return new llvm::GlobalVariable(module_, shape, false, llvm::GlobalValue::InternalLinkage, value, name);
 }
 
+llvm::Constant* emitter::loop_of(const llvm::Function& user) {
+  llvm::Constant* const zero = llvm::ConstantInt::get(llvm::Type::getInt64Ty(context_), 0);
+  llvm::Constant* const value = llvm::ConstantStruct::getAnon({site_of(user), zero, zero, zero});
+  return new llvm::GlobalVariable(module_, value->getType(), false, llvm::GlobalValue::PrivateLinkage, value,
+                                  "__farheap_loop");
+}
+
+llvm::Value* emitter::load_rest(llvm::IRBuilder<>& at, llvm::Constant* loop) {
+  auto* const type = llvm::cast<llvm::GlobalVariable>(loop)->getValueType();
+  return at.CreateLoad(at.getInt64Ty(), at.CreateStructGEP(type, loop, 1), /*isVolatile=*/true);
+}
+
 llvm::Constant* emitter::walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user) {
   llvm::Type* const half = llvm::Type::getInt32Ty(context_);
   llvm::Type* const word = llvm::Type::getInt64Ty(context_);
@@ -91,19 +103,21 @@ llvm::Constant* emitter::walk_of(llvm::ArrayRef<walked> streams, std::uint64_t i
   for (std::size_t i = 0; i < walk_streams; ++i) {
     const walked one = i < streams.size() ? streams[i] : walked{};
     fields.push_back(llvm::ConstantInt::getSigned(half, one.step_bytes));
-    fields.push_back(llvm::ConstantInt::get(half, (one.write ? 1u : 0u) | (one.hot ? 2u : 0u)));
+    fields.push_back(
+        llvm::ConstantInt::get(half, (one.write ? 1u : 0u) | (one.hot ? 2u : 0u) | (one.overwrites ? 4u : 0u)));
   }
   llvm::Constant* const value = llvm::ConstantStruct::getAnon(fields);
   return new llvm::GlobalVariable(module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage, value,
                                   "__farheap_walk");
 }
 
-llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result) {
+llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result,
+                                        llvm::CallingConv::ID convention) {
   llvm::FunctionType* const type =
       llvm::FunctionType::get(result != nullptr ? result : llvm::Type::getVoidTy(context_), parameters, false);
   llvm::FunctionCallee called = module_.getOrInsertFunction(name, type);
   auto* const function = llvm::cast<llvm::Function>(called.getCallee());
-  function->setCallingConv(llvm::CallingConv::PreserveMost);
+  function->setCallingConv(convention);
   function->setVisibility(llvm::GlobalValue::HiddenVisibility);
   function->setDSOLocal(true);
   function->addFnAttr(llvm::Attribute::Cold);
@@ -146,6 +160,19 @@ llvm::FunctionCallee emitter::look() {
 llvm::FunctionCallee emitter::ahead() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
   return slow_path(ahead_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
+}
+
+// In place of calls of the C library, with its calling convention.
+llvm::FunctionCallee emitter::copy() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  return slow_path(copy_call, {pointer, pointer, llvm::Type::getInt64Ty(context_), pointer}, nullptr,
+                   llvm::CallingConv::C);
+}
+
+llvm::FunctionCallee emitter::set() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  return slow_path(set_call, {pointer, llvm::Type::getInt8Ty(context_), llvm::Type::getInt64Ty(context_), pointer},
+                   nullptr, llvm::CallingConv::C);
 }
 
 // Another thread may write the state. It is not loaded by an atomic load, which the compiler would not fuse with the

@@ -12,6 +12,7 @@ struct walked {
   std::int32_t step_bytes = 0;  // an iteration
   bool write = false;
   bool hot = false;
+  bool overwrites = false;
 };
 
 class emitter {
@@ -24,6 +25,10 @@ class emitter {
   llvm::Constant* shared();
   // The struct far_hint_site of the function, which names it to `farheap trace`.
   llvm::Constant* site_of(const llvm::Function& user);
+  // A new struct far_loop, for a loop of the function that looks at memory ahead of itself.
+  llvm::Constant* loop_of(const llvm::Function& user);
+  // The value of *has_evicted up to which such a loop does not look.
+  llvm::Value* load_rest(llvm::IRBuilder<>& at, llvm::Constant* loop);
   // The struct far_walk of streams that are told together.
   llvm::Constant* walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user);
   // Functions of support.c; cold, and gentle on the caller's registers.
@@ -32,6 +37,8 @@ class emitter {
   llvm::FunctionCallee gather();
   llvm::FunctionCallee look();
   llvm::FunctionCallee ahead();
+  llvm::FunctionCallee copy();
+  llvm::FunctionCallee set();
   llvm::FunctionCallee guards();
   llvm::FunctionCallee hot();
   // The state of the address's page: above last_quiet_state if it is of the far heap, and not resident.
@@ -39,8 +46,8 @@ class emitter {
 
  private:
   llvm::StructType* shape();
-  llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters,
-                                 llvm::Type* result = nullptr);
+  llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result = nullptr,
+                                 llvm::CallingConv::ID convention = llvm::CallingConv::PreserveMost);
 
   llvm::Module& module_;
   llvm::LLVMContext& context_;

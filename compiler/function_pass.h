@@ -2,6 +2,7 @@
 #pragma once
 
 #include "emit.h"
+#include "llvm/Analysis/AliasAnalysis.h"
 #include "llvm/Analysis/AssumptionCache.h"
 #include "llvm/Analysis/BlockFrequencyInfo.h"
 #include "llvm/Analysis/LoopInfo.h"
@@ -22,6 +23,7 @@ class function_pass {
         remarks_(analyses.getResult<llvm::OptimizationRemarkEmitterAnalysis>(function)),
         frequencies_(analyses.getResult<llvm::BlockFrequencyAnalysis>(function)),
         assumptions_(analyses.getResult<llvm::AssumptionAnalysis>(function)),
+        aliases_(analyses.getResult<llvm::AAManager>(function)),
         emit_(*function.getParent()) {}
 
  protected:
@@ -32,6 +34,7 @@ class function_pass {
   llvm::OptimizationRemarkEmitter& remarks_;
   llvm::BlockFrequencyInfo& frequencies_;
   llvm::AssumptionCache& assumptions_;
+  llvm::AAResults& aliases_;
   emitter emit_;
 };
 

@@ -21,6 +21,7 @@ struct stream {
   std::int64_t step_bytes;  // an iteration
   bool write;
   bool hot;
+  bool overwrites;  // all that it passes: what was there is not needed
   llvm::Instruction* access;
   const char* unwanted;  // what profiles say against reporting it, or null
 };
@@ -36,7 +37,7 @@ struct plan {
   llvm::PHINode* counter = nullptr;  // of the loop, if it can end a chunk
   bool counts_down = false;
   bool keeps_copy = false;  // the loop as it was, for few iterations and for runs without a runtime
-  bool is_regular = true;   // all that it accesses is in order, or does not change
+  bool is_regular = true;   // all that it accesses is in order, does not change, or is told
   std::uint64_t chunk_iterations = 0;
   std::uint64_t stream_iterations = 0;  // streams are reported after so many: a multiple of a chunk
   std::uint64_t idle_iterations = 0;    // before the first eviction the loop looks after so many: a multiple of these

@@ -155,7 +155,7 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
     auto* const next = block("farheap.look.next");
     auto* const end = block("farheap.look.end");
     llvm::Value* const kind = at.getInt64((one.write ? 1u : 0u) | pass << 1 | call.number << 2);
-    llvm::CallInst* const plan = at.CreateCall(emit.look(), {kind, call.done, call.count, call.rest, call.site});
+    llvm::CallInst* const plan = at.CreateCall(emit.look(), {kind, call.done, call.count, call.rest, call.loop});
     plan->setCallingConv(llvm::CallingConv::PreserveMost);
     llvm::Value* const limit = at.CreateAnd(plan, at.getInt64(0xffffffff));
     llvm::Value* const from = at.CreateLShr(plan, 32);
@@ -181,7 +181,7 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
     at.CreateCondBr(at.CreateAnd(at.CreateICmpUGE(k, from), is_missing), missing, next);
 
     at.SetInsertPoint(missing);
-    at.CreateCall(emit.ahead(), {address, kind, call.site})->setCallingConv(llvm::CallingConv::PreserveMost);
+    at.CreateCall(emit.ahead(), {address, kind, call.loop})->setCallingConv(llvm::CallingConv::PreserveMost);
     at.CreateBr(next);
 
     at.SetInsertPoint(next);

@@ -36,7 +36,7 @@ struct slice_call {
   llvm::Value* count;  // of the chunk that follows
   llvm::Value* rest;   // of the loop
   std::uint64_t number;
-  llvm::Constant* site;
+  llvm::Constant* loop;  // its struct far_loop
   llvm::BasicBlock* latch;
 };
 

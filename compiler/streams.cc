@@ -1,10 +1,12 @@
 #include <optional>
 
+#include "copies.h"
 #include "function_pass.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/Transforms/Utils/ScalarEvolutionExpander.h"
 #include "marks.h"
+#include "overwrites.h"
 #include "passes.h"
 #include "plan.h"
 #include "profile.h"
@@ -35,7 +37,8 @@ class splitter : function_pass {
     }
     for (plan& one : plans) expand(one);
     for (plan& one : plans) split(one, function_, emit_);
-    return !plans.empty();
+    const bool has_copies = tell_copies(function_, remarks_, emit_);
+    return !plans.empty() || has_copies;
   }
 
  private:
@@ -46,8 +49,9 @@ class splitter : function_pass {
   std::optional<stream> stream_of(llvm::Instruction& access, llvm::Loop& loop);
   bool merge(plan& chosen, const stream& fresh);
   bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
+  void find_overwritten(plan& chosen);
   void find_gathers(llvm::Loop& loop, plan& chosen);
-  bool is_regular(const llvm::Loop& loop);
+  bool is_regular(const llvm::Loop& loop, llvm::ArrayRef<llvm::Instruction*> told);
   void find_counter(const llvm::Loop& loop, plan& chosen);
   bool merge(plan& chosen, const gather& fresh);
   bool merge(plan& chosen, const slice& fresh);
@@ -89,6 +93,7 @@ std::optional<stream> splitter::stream_of(llvm::Instruction& access, llvm::Loop&
                 .step_bytes = step_bytes,
                 .write = llvm::isa<llvm::StoreInst>(access),
                 .hot = hot,
+                .overwrites = false,
                 .access = &access,
                 .unwanted = hot ? nullptr : why_unwanted(access)};
 }
@@ -127,6 +132,15 @@ void splitter::find_streams(llvm::Loop& loop, plan& chosen) {
     return one.unwanted != nullptr;
   });
   if (chosen.streams.size() > most_streams) chosen.streams.truncate(most_streams);
+}
+
+// Of a plan that is going to be carried out: the loop has one exit, at its end.
+void splitter::find_overwritten(plan& chosen) {
+  for (stream& one : chosen.streams) {
+    const auto* const store = llvm::dyn_cast<llvm::StoreInst>(one.access);
+    if (store == nullptr || loops_.getLoopFor(store->getParent()) != chosen.loop) continue;
+    one.overwrites = overwrites_all(*store, one.step_bytes, *chosen.loop, evolution_, aliases_);
+  }
 }
 
 // Accesses of one item, as of a[b[i]].x and a[b[i]].y, are one gather.
@@ -205,13 +219,13 @@ void splitter::find_counter(const llvm::Loop& loop, plan& chosen) {
 }
 
 // Whether no access of an innermost loop would have a guard inside.
-bool splitter::is_regular(const llvm::Loop& loop) {
+bool splitter::is_regular(const llvm::Loop& loop, llvm::ArrayRef<llvm::Instruction*> told) {
   for (const llvm::BasicBlock* const block : loop.blocks()) {
     for (const llvm::Instruction& access : *block) {
       if (access.isAtomic()) return false;
       llvm::Value* const pointer = const_cast<llvm::Value*>(llvm::getLoadStorePointerOperand(&access));
       const char* why = nullptr;
-      if (pointer == nullptr || !may_be_far(access, pointer, &why)) continue;
+      if (pointer == nullptr || !may_be_far(access, pointer, &why) || llvm::is_contained(told, &access)) continue;
       const llvm::SCEV* const address = evolution_.getSCEV(pointer);
       if (evolution_.isLoopInvariant(address, &loop)) continue;
       const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(address);
@@ -272,13 +286,17 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.stream_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest / chosen.chunk_iterations);
   chosen.stream_iterations *= chosen.chunk_iterations;
   chosen.idle_iterations = llvm::alignTo(least_idle_iterations, chosen.stream_iterations);
+  find_overwritten(chosen);
   find_counter(loop, chosen);
-  chosen.is_regular = is_regular(loop);
+  chosen.is_regular = is_regular(loop, chosen.told);
   chosen.keeps_copy = evolution_.getSmallConstantTripCount(&loop) == 0 && can_keep_copy(loop);
   for (const stream& one : chosen.streams) {
-    chosen_report().add(
-        *one.access, remarks_,
-        {"stream", true, (one.write ? "written, step " : "read, step ") + std::to_string(one.step_bytes)});
+    chosen_report().add(*one.access, remarks_,
+                        {"stream", true,
+                         (one.overwrites ? "overwritten, step "
+                          : one.write    ? "written, step "
+                                         : "read, step ") +
+                             std::to_string(one.step_bytes)});
   }
   for (const gather& one : chosen.gathers) {
     chosen_report().add(*one.access, remarks_, {"gather", true, one.write ? "written" : "read"});

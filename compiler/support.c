@@ -18,6 +18,8 @@
 
 /* How far ahead of the loop its streams are fetched. */
 static const uint64_t window_bytes = 256 << 10;
+/* By one memcpy() or memset(). */
+static const uint64_t copied_at_once = 64 << 10;
 /* A row of no more chunks is needed as a whole: perhaps there is no other report of it (chunks.cc). */
 static const uint64_t row_chunks = 4;
 /* A shorter walk is not worth a call of the runtime. */
@@ -33,12 +35,13 @@ SLOW_PATH void __farheap_hot(const void* address, uint64_t write, struct far_hin
 struct far_walk;
 SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations, uint64_t rest, const char* first,
                                 const char* second, const char* third);
+HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes, struct far_hint_site* site);
+HIDDEN void __farheap_set(char* to, uint8_t value, uint64_t bytes, struct far_hint_site* site);
+struct far_loop;
 SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
-                                struct far_hint_site* site);
-
-SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest,
-                                  struct far_hint_site* site);
-SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_hint_site* site);
+                                struct far_loop* loop);
+SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop);
+SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop);
 
 static const struct far_hint_view* view_of(const void* address) {
   const struct far_hint_view* const view = far_hint_view_here;
@@ -108,6 +111,19 @@ static int64_t nearer(int64_t some, int64_t others) {
   return distance(some) < distance(others) ? some : others;
 }
 
+/* All of `rest_bytes` are going to be written before anybody reads them, upwards, and `chunk_bytes` of them now: their
+ * pages need not come, and neither does the rest of the last one. What lies on a page with other bytes is left. */
+static void overwrite(const struct far_hint_view* view, const char* position, int64_t chunk_bytes, int64_t rest_bytes,
+                      struct far_hint_site* site) {
+  const uintptr_t page = 4096;
+  const uintptr_t chunk_end = ((uintptr_t)position + (uintptr_t)chunk_bytes + page - 1) & ~(page - 1);
+  const uintptr_t end = (uintptr_t)position + (uintptr_t)rest_bytes;
+  view->miss(position, (chunk_end < end ? chunk_end : end) - (uintptr_t)position, far_hint_overwrite, site);
+}
+
+/* Of a stream. */
+enum { writes = 1, is_hot = 2, overwrites = 4 };
+
 /* The loop is at `position` and will walk `rest_bytes`, of which `chunk_bytes` before the next call; negative ones lead
  * downwards. First what is farther away starts on its way, then what is needed now is waited for, and both without a
  * fault. Of a hot structure it is marked as used. */
@@ -115,13 +131,17 @@ static void tell_stream(const char* position, int64_t chunk_bytes, int64_t rest_
                         struct far_hint_site* site) {
   const struct far_hint_view* const view = view_of(position);
   if (view == NULL || (begins && distance(rest_bytes) < least_bytes)) return;
-  const bool writes = (kind & 1) != 0;
-  const struct far_hint_options later = {.mutate = writes, .sequential = true, .prefetch = true};
-  const struct far_hint_options now = {.mutate = writes, .sequential = (kind & 2) == 0};
+  const bool mutates = (kind & writes) != 0;
+  const struct far_hint_options later = {.mutate = mutates, .sequential = true, .prefetch = true};
+  const struct far_hint_options now = {.mutate = mutates, .sequential = (kind & is_hot) == 0};
   const int64_t window = chunk_bytes < 0 ? -(int64_t)window_bytes : (int64_t)window_bytes;
   const int64_t seen = nearer(begins ? 0 : window - chunk_bytes, rest_bytes);
   const int64_t ahead = nearer(window, rest_bytes) - seen;
-  if (ahead != 0) announce(view, position + seen, ahead, later, site);
+  if ((kind & overwrites) != 0) {
+    overwrite(view, position, chunk_bytes, rest_bytes, site);
+  } else if (ahead != 0) {
+    announce(view, position + seen, ahead, later, site);
+  }
   announce(view, position, chunk_bytes, now, site);
 }
 
@@ -131,7 +151,7 @@ struct far_walk {
   uint64_t iterations; /* from report to report */
   struct {
     int32_t step_bytes; /* an iteration; 0: there is no such stream */
-    uint32_t kind;      /* bit 0: it writes; 1: of a hot structure */
+    uint32_t kind;      /* writes, is_hot, overwrites */
   } streams[3];
 };
 
@@ -152,6 +172,33 @@ SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations
   }
 }
 
+static uint64_t part_of(uint64_t rest) {
+  return rest < copied_at_once ? rest : copied_at_once;
+}
+
+/* memmove() and memset() of much memory, after the first eviction: in chunks, of which the runtime is told as of those
+ * of a loop. What is written to need not come. */
+HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes, struct far_hint_site* site) {
+  if ((uintptr_t)to - (uintptr_t)from < bytes || (uintptr_t)from - (uintptr_t)to < bytes) {
+    memmove(to, from, bytes);
+    return;
+  }
+  for (uint64_t done = 0, part = 0; done < bytes; done += part) {
+    part = part_of(bytes - done);
+    tell_stream(from + done, (int64_t)part, (int64_t)(bytes - done), done == 0, 0, site);
+    tell_stream(to + done, (int64_t)part, (int64_t)(bytes - done), done == 0, writes | overwrites, site);
+    memcpy(to + done, from + done, part);
+  }
+}
+
+HIDDEN void __farheap_set(char* to, uint8_t value, uint64_t bytes, struct far_hint_site* site) {
+  for (uint64_t done = 0, part = 0; done < bytes; done += part) {
+    part = part_of(bytes - done);
+    tell_stream(to + done, (int64_t)part, (int64_t)(bytes - done), done == 0, writes | overwrites, site);
+    memset(to + done, value, part);
+  }
+}
+
 /* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */
 static uint64_t read_index(const char* at, uint64_t bytes, uint64_t sign) {
   uint64_t bits = 0;
@@ -168,6 +215,36 @@ static uint64_t read_index(const char* at, uint64_t bytes, uint64_t sign) {
   return (bits ^ sign) - sign;
 }
 
+/* A loop that looks at memory ahead of itself, one for all of its gathers. Threads share it, and do not agree about it:
+ * what they lose is a needless look, or a trap. */
+struct far_loop {
+  struct far_hint_site* site;
+  uint64_t rests_until; /* it does not look before *has_evicted is more, */
+  uint64_t looked;      /* because so many addresses in a row had their pages there */
+  uint64_t rest;        /* how long it rested last */
+};
+/* A trap costs as much as some thousand looks. */
+static const uint64_t looks_before_rest = 4096;
+/* In batches of up to 64 pages that leave; twice as long after each rest that was not too long. */
+static const uint64_t least_rest = 8, most_rest = 64;
+
+static bool is_resting(const struct far_loop* loop) {
+  return __atomic_load_n(__farheap_compiled.has_evicted, __ATOMIC_RELAXED) <=
+         __atomic_load_n(&loop->rests_until, __ATOMIC_RELAXED);
+}
+
+static void note_looks(struct far_loop* loop, uint64_t looks, bool found) {
+  const uint64_t looked = found ? 0 : __atomic_load_n(&loop->looked, __ATOMIC_RELAXED) + looks;
+  uint64_t rest = found ? 0 : __atomic_load_n(&loop->rest, __ATOMIC_RELAXED);
+  __atomic_store_n(&loop->looked, looked < looks_before_rest ? looked : 0, __ATOMIC_RELAXED);
+  if (looked >= looks_before_rest) {
+    rest = rest == 0 ? least_rest : rest < most_rest ? 2 * rest : most_rest;
+    const uint64_t now = __atomic_load_n(__farheap_compiled.has_evicted, __ATOMIC_RELAXED);
+    __atomic_store_n(&loop->rests_until, now + rest, __ATOMIC_RELAXED);
+  }
+  __atomic_store_n(&loop->rest, rest, __ATOMIC_RELAXED);
+}
+
 /* Accesses base + scale * index. `kind`: pack_gather() of runtime_names.h. */
 struct gather {
   const char* indices;
@@ -176,10 +253,10 @@ struct gather {
   struct far_hint_site* site;
 };
 
-/* Looks at every `stride`th of the indices [from, to), and passes the missing pages that they lead to on with
- * `options`. Returns how many there were. */
+/* Looks at the indices [from, to), and passes the missing pages that they lead to on with `options`. Returns how many
+ * there were. */
 static uint64_t look_up(const struct far_hint_view* view, const struct gather* all, uint64_t from, uint64_t to,
-                        uint64_t stride, uint64_t options) {
+                        uint64_t options) {
   const uint64_t now = far_hint_pack((struct far_hint_options){.sequential = true});
   const int64_t step = (int16_t)(all->kind >> 16);
   const uint64_t scale = (uint64_t)(int64_t)(int32_t)(all->kind >> 32);
@@ -190,7 +267,7 @@ static uint64_t look_up(const struct far_hint_view* view, const struct gather* a
   uintptr_t page_of_indices = 0;
   uintptr_t last_page = 0;
   uint64_t missing = 0;
-  for (uint64_t i = from; i < to; i += stride, at += (int64_t)stride * step) {
+  for (uint64_t i = from; i < to; ++i, at += step) {
     if ((uintptr_t)at >> 12 != page_of_indices) {
       page_of_indices = (uintptr_t)at >> 12;
       if (view_of(at) != NULL && is_missing((uintptr_t)at)) view->miss(at, 1, now, all->site);
@@ -210,19 +287,13 @@ static uint64_t look_up(const struct far_hint_view* view, const struct gather* a
 struct gather_memory {
   const char* next; /* the indices of the next call */
   bool is_resident; /* all pages that they lead to were */
-  uint64_t quiet;   /* calls in a row that found no page missing */
 };
 __attribute__((tls_model("initial-exec"))) static __thread struct gather_memory remembered[4];
 
-/* After so many quiet calls, only one call in 16 looks, and at samples, until one is missing: with all memory local,
- * looks are most of what a gather costs. */
-static const uint64_t quiet_calls = 8;
-static const uint64_t sample_stride = 64;
-
-/* Apart from the short way of quiet calls, which then saves no registers. */
+/* Apart from the short way of loops that rest, which then saves no registers. */
 __attribute__((preserve_most, cold, noinline)) static void gather_now(const char* indices, const char* base,
                                                                       uint64_t chunk, uint64_t rest, uint64_t kind,
-                                                                      struct far_hint_site* site) {
+                                                                      struct far_loop* loop) {
   const struct far_hint_view* const view = far_hint_view_here;
   if (view == NULL || view->bytes == 0) return;
   struct gather_memory* const memory = &remembered[kind >> 3 & 3];
@@ -232,16 +303,14 @@ __attribute__((preserve_most, cold, noinline)) static void gather_now(const char
   const bool write = (kind & 1) != 0;
   const uint64_t later = far_hint_pack((struct far_hint_options){.mutate = write, .prefetch = true});
   const uint64_t now = far_hint_pack((struct far_hint_options){.mutate = write, .sequential = true});
-  const struct gather all = {indices, (uintptr_t)base, kind, site};
+  const struct gather all = {indices, (uintptr_t)base, kind, loop->site};
   const uint64_t from = begins ? 0 : chunk;
   const uint64_t end = rest / 2 < chunk ? rest : 2 * chunk;
-  const uint64_t stride = memory->quiet < quiet_calls ? 1 : sample_stride;
-  uint64_t missing = look_up(view, &all, from, end, stride, later);
-  if (missing != 0 && stride != 1) missing += look_up(view, &all, 0, end, 1, later);
-  const bool waits = begins || stride != 1 ? missing != 0 : !is_known || !memory->is_resident;
-  if (waits) look_up(view, &all, 0, chunk < rest ? chunk : rest, 1, now);
+  const uint64_t missing = look_up(view, &all, from, end, later);
+  const bool waits = begins ? missing != 0 : !is_known || !memory->is_resident;
+  if (waits) look_up(view, &all, 0, chunk < rest ? chunk : rest, now);
   memory->is_resident = missing == 0;
-  memory->quiet = missing == 0 ? memory->quiet + 1 : 0;
+  note_looks(loop, chunk, missing != 0);
 }
 
 /* The loop is going to follow the `rest` indices from `indices` on, `chunk` of them before the next call. Starts to
@@ -249,50 +318,47 @@ __attribute__((preserve_most, cold, noinline)) static void gather_now(const char
  * on their way together. The loop has no guards for them. It reads the indices itself, if this function does not; it is
  * told of none that the loop could leave unread. */
 SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
-                                struct far_hint_site* site) {
-  struct gather_memory* const memory = &remembered[kind >> 3 & 3];
-  if (memory->quiet >= quiet_calls && ++memory->quiet % 16 != 0) return;
-  gather_now(indices, base, chunk, rest, kind, site);
+                                struct far_loop* loop) {
+  if (!is_resting(loop)) gather_now(indices, base, chunk, rest, kind, loop);
 }
 
 /* Of accesses whose addresses the loop computes, the loop's code goes through the addresses to come, in two passes. */
 struct look_memory {
-  const struct far_hint_site* site; /* of the last call, */
-  uint64_t next;                    /* and after how many iterations the one comes that it has looked ahead for */
-  bool is_resident;                 /* all pages that it saw were */
-  bool waits;                       /* in the second pass, */
-  bool waits_if_missing;            /* or only if the first one found something */
+  const struct far_loop* loop; /* of the last call, */
+  uint64_t next;               /* and after how many iterations the one comes that it has looked ahead for */
+  bool is_resident;            /* all pages that it saw were */
+  bool looks;
+  bool waits;            /* in the second pass, */
+  bool waits_if_missing; /* or only if the first one found something */
   uint64_t missing;
-  uint64_t quiet;
 };
 __attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[4];
-static const uint64_t samples = 16;
 
 /* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is. `done` iterations
  * of the loop have ended, `chunk` follow before the next call, `rest` in all. Returns how many to go through (bits 0 to
  * 31), and which the first one is whose page is looked at (from bit 32). In the first pass missing pages are requested,
  * of this chunk only if it is not known from before; in the second one, those of this chunk are waited for. */
-SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest,
-                                  struct far_hint_site* site) {
+SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop) {
   struct look_memory* const memory = &looks[kind >> 2 & 3];
   if ((kind & 2) != 0) {
+    if (!memory->looks) return 0;
     memory->is_resident = memory->missing == 0;
-    memory->quiet = memory->missing == 0 ? memory->quiet + 1 : 0;
+    note_looks(loop, chunk, memory->missing != 0);
     return memory->waits || (memory->waits_if_missing && memory->missing != 0) ? chunk : 0;
   }
-  const bool is_known = done != 0 && memory->site == site && memory->next == done;
-  const bool is_quiet = memory->quiet >= quiet_calls;
-  memory->site = site;
-  memory->next = is_quiet ? UINT64_MAX : done + chunk;
+  const bool is_known = done != 0 && memory->loop == loop && memory->next == done;
+  memory->looks = !is_resting(loop);
+  memory->loop = loop;
+  memory->next = memory->looks ? done + chunk : UINT64_MAX;
   memory->missing = 0;
-  memory->waits = !is_quiet && done != 0 && !(is_known && memory->is_resident);
-  memory->waits_if_missing = is_quiet || done == 0;
-  if (!is_quiet) return (rest / 2 < chunk ? rest : 2 * chunk) | (is_known ? chunk : 0) << 32;
-  return (memory->quiet + 1) % 16 != 0 ? 0 : chunk < samples ? chunk : samples;
+  memory->waits = done != 0 && !(is_known && memory->is_resident);
+  memory->waits_if_missing = done == 0;
+  if (!memory->looks) return 0;
+  return (rest / 2 < chunk ? rest : 2 * chunk) | (is_known ? chunk : 0) << 32;
 }
 
 /* An address of a missing page. */
-SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_hint_site* site) {
+SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop) {
   const struct far_hint_view* const view = view_of(address);
   if (view == NULL) return;
   const bool waits = (kind & 2) != 0;
@@ -300,7 +366,7 @@ SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_hi
   view->miss(
       address, 1,
       far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .sequential = waits, .prefetch = !waits}),
-      site);
+      loop->site);
 }
 
 /* Blocks for FAR_LOCAL_DATA. They come from the runtime's heap if the program has no allocator of its own, because they

@@ -96,6 +96,7 @@ class far_objects {
     far::runtime_options chosen;
     chosen.local_bytes = assignment.at("local_bytes").get<std::size_t>();
     chosen.far = assignment.at("far_uri").get<std::string>();
+    chosen.address_bytes = assignment.value("address_bytes", std::size_t{0});
     chosen.page_path_share = assignment.at("page_path_share").get<double>();
     return chosen;
   }

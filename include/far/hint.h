@@ -72,6 +72,10 @@ struct far_hint_view {
                                      struct far_hint_site* site);
 };
 
+/* For code that a compiler has looked at: all bytes are going to be written before anybody reads one of them, so the
+ * pages that lie in the range as a whole come without their bytes. */
+enum { far_hint_overwrite = 8 };
+
 /* All but the size: bit 0 mutate, 1 sequential, 2 prefetch, 8 to 15 eviction_priority, 32 to 63 read_ahead. */
 static inline uint64_t far_hint_pack(struct far_hint_options options) {
   return (uint64_t)(uint32_t)options.read_ahead << 32 | (uint64_t)options.eviction_priority << 8 |

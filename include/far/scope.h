@@ -104,7 +104,7 @@ class [[nodiscard]] scope {
     // The word is read again: the object may have left between the two looks, and its place may have become ready for
     // another.
     if (detail::word::is_plain(value) && view_.is_ready_still(owner, value, write)) [[likely]] {
-      return reinterpret_cast<std::byte*>(detail::word::address(value));
+      return reinterpret_cast<std::byte*>(detail::word::plain_address(value));
     }
     return reach_further(runtime_, owner, write, lasting);
 #endif
@@ -117,8 +117,8 @@ class [[nodiscard]] scope {
 #else
     const std::uint64_t value = detail::read_word(owner);
     if (detail::word::is_plain(value) && view_.is_ready_still(owner, value, write)) [[likely]] {
-      const std::uintptr_t address = detail::word::address(value);
-      if (address == 0) __builtin_unreachable();  // so that callers do not test it
+      const std::uintptr_t address = detail::word::plain_address(value);
+      if (address == 0) __builtin_unreachable();  // its page is never ready; so that callers do not test it
       return reinterpret_cast<std::byte*>(address);
     }
     return value == 0 ? nullptr : reach_further(runtime_, owner, write, lasting);
@@ -132,7 +132,7 @@ class [[nodiscard]] scope {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if (detail::word::is_plain(value) && view_.is_ready(value, write) && owner.load(std::memory_order_relaxed) == value)
         [[likely]] {
-      return reinterpret_cast<std::byte*>(detail::word::address(value));
+      return reinterpret_cast<std::byte*>(detail::word::plain_address(value));
     }
 #endif
     return nullptr;
@@ -141,7 +141,7 @@ class [[nodiscard]] scope {
   [[nodiscard]] std::byte* reach_part(std::atomic<std::uint64_t>& owner, std::size_t offset, std::size_t bytes,
                                       bool write, bool lasting) const {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
-    if ((value & detail::word::huge) != 0) {
+    if (detail::word::is_huge(value)) {
 #if defined(FARHEAP_CHECKED)
       detail::check_scope(open_.record(), is_open_);
       detail::note_checked(runtime_, open_.record(), depth_, owner, offset, bytes);

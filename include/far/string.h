@@ -229,7 +229,7 @@ class string {
   // unless it is large.
   [[nodiscard]] std::size_t capacity() const {
     if (is_inline()) return inline_capacity;
-    if ((word().load(std::memory_order_relaxed) & detail::word::huge) != 0) return detail::bytes_of(word());
+    if (detail::word::is_huge(word().load(std::memory_order_relaxed))) return detail::bytes_of(word());
     const scope here(detail::runtime_of(word()));
     static_cast<void>(here.reach(word(), false, true));
     return detail::bytes_of(word());

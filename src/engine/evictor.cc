@@ -158,6 +158,7 @@ bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   for (const page_id page : victims) {
     if (!close_if_open(page) && claim(page)) claimed[claimed_count++] = {page, false};
   }
+  if (claimed_count > 0) shared_.pages.note_departures();
   claimed_count = ask_filter({claimed.data(), claimed_count}, hard_pressed);
   std::sort(claimed.begin(), claimed.begin() + static_cast<std::ptrdiff_t>(claimed_count));
   // Clean ones; dirty ones that nobody uses; the other dirty ones.

@@ -96,22 +96,22 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
     return reached;
   }
   // The page that somebody waits for travels alone, so that it need not wait for the others.
-  start(std::span(claimed).first(1), write, true);
-  if (count > 1) start(std::span(claimed).subspan(1, count - 1), write_ahead, false);
+  start(std::span(claimed).first(1), {write, page});
+  if (count > 1) start(std::span(claimed).subspan(1, count - 1), {write_ahead, {}});
   return outcome::in_flight;
 }
 
-std::size_t fetcher::prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority) {
+std::size_t fetcher::prefetch(page_range range, const expectation& of) {
   if (!has_room_ahead()) poll(caller::of_program);
   std::array<page_id, batch_pages> claimed;
   const std::size_t count =
-      claim_ahead(range.first - 1, {.stride = 1, .count = range.count}, eviction_priority, claimed);
+      claim_ahead(range.first - 1, {.stride = 1, .count = range.count}, of.eviction_priority, claimed);
   if (count == 0) return 0;
   shared_.count.prefetched_pages.add(count);
   if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
-    static_cast<void>(fetch_direct({claimed.data(), count}, {write, {}}));
+    static_cast<void>(fetch_direct({claimed.data(), count}, {of.write, {}, of.is_wanted}));
   } else {
-    start({claimed.data(), count}, write, false);
+    start({claimed.data(), count}, {of.write, {}, of.is_wanted});
   }
   return count;
 }
@@ -125,7 +125,7 @@ outcome fetcher::fetch_direct(std::span<page_id> claimed, const purpose& why) {
       let_go(wrong);
       continue;
     }
-    start(std::span(&wrong, 1), why.write, true);
+    start(std::span(&wrong, 1), why);
     reached = outcome::in_flight;
   }
   return reached;
@@ -156,10 +156,11 @@ void fetcher::let_go(page_id page) {
 }
 
 // A flight for pages that were claimed. Requires: one is free.
-void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
+void fetcher::start(std::span<page_id> pages, const purpose& why) {
   flight* const fresh = free_flight();
   FAR_CHECK(fresh != nullptr, "claim_ahead left a flight free");
   flights_in_use_.fetch_add(1, std::memory_order_relaxed);
+  const bool demanded = why.demanded.has_value();
   if (!demanded) unattended_flights_.fetch_add(1, std::memory_order_relaxed);
   std::sort(pages.begin(), pages.end());
   std::copy(pages.begin(), pages.end(), fresh->pages.begin());
@@ -170,7 +171,8 @@ void fetcher::start(std::span<page_id> pages, bool write, bool demanded) {
   fresh->wrong = false;
   fresh->is_away = false;
   fresh->due_ns = 0;
-  fresh->write = write;
+  fresh->write = why.write;
+  fresh->are_wanted = why.are_wanted;
   fresh->demanded = demanded;
   start(*fresh);
 }
@@ -361,7 +363,7 @@ void fetcher::land(flight& incoming) {
     arrivals[count++] = {incoming.pages[i], incoming.sources[i]};
   }
   const std::optional<page_id> demanded = incoming.demanded ? std::optional(incoming.pages[0]) : std::nullopt;
-  install({arrivals.data(), count}, {incoming.write, demanded}, buffer_of(incoming));
+  install({arrivals.data(), count}, {incoming.write, demanded, incoming.are_wanted}, buffer_of(incoming));
   if (incoming.failed != 0) return retry_or_give_up(incoming);
   end(incoming);
 }
@@ -495,8 +497,8 @@ void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping 
 // Only a page that a thread needs counts as missed. A page that is brought along again and again may never be used.
 void fetcher::make_resident(page_id page, const purpose& why, bool writable) {
   const page_word before = shared_.pages.load(page);
+  const bool is_missed = why.are_wanted || why.demanded == page;
   const unsigned epochs_away = shared_.evictions.epochs_since(before.epoch());
-  const bool is_missed = why.demanded == page;
   const bool hot = is_missed && epochs_away < shared_.remembered_epochs();
   shared_.pages.update(page, [=](page_word word) {
     const page_word resident =

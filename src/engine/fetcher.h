@@ -34,9 +34,15 @@ class fetcher {
   // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
   [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched) FAR_REQUIRES(lock);
 
+  // What is known of pages that nobody waits for yet.
+  struct expectation {
+    bool write = false;
+    bool is_wanted = false;  // each of them, and no walk: for the policy they were missed
+    std::optional<unsigned> eviction_priority;
+  };
   // Starts to fetch the Remote pages among the first batch_pages of the range, while frames are free ahead of need.
   // Returns how many pages come in.
-  std::size_t prefetch(page_range range, bool write, std::optional<unsigned> eviction_priority) FAR_REQUIRES(lock);
+  std::size_t prefetch(page_range range, const expectation& of) FAR_REQUIRES(lock);
 
   // Finishes transfers that have arrived, and retries those that failed some time ago. A thread of the runtime also
   // takes over transfers that are late because their submitter does not run. Returns whether there were any.
@@ -79,10 +85,12 @@ class fetcher {
     const std::byte* source;
   };
 
-  // Why pages come in: for a write; and because a thread waits for one of them, which shows that the page is used.
+  // Why pages come in: for a write; and because a thread waits for one of them, or wants all of them, which shows that
+  // a page is used.
   struct purpose {
     bool write = false;
     std::optional<page_id> demanded;
+    bool are_wanted = false;
   };
 
   // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers; a backend may
@@ -101,6 +109,7 @@ class fetcher {
     std::uint64_t failing_since_ns = 0;
     std::uint64_t due_ns = 0;  // not 0: it rests until then
     bool write = false;
+    bool are_wanted = false;
     // Where transfers need their submitter.
     const void* submitter = nullptr;  // nullptr: not known
     std::uint64_t submitted_ns = 0;
@@ -121,7 +130,7 @@ class fetcher {
   [[nodiscard]] outcome fetch_direct(std::span<page_id> claimed, const purpose& why) FAR_REQUIRES(lock);
   [[nodiscard]] std::size_t install_direct(std::span<page_id> claimed, const purpose& why) FAR_REQUIRES(lock);
   void let_go(page_id page);
-  void start(std::span<page_id> pages, bool write, bool demanded) FAR_REQUIRES(lock);
+  void start(std::span<page_id> pages, const purpose& why) FAR_REQUIRES(lock);
   void start(flight& incoming) FAR_REQUIRES(lock);
   void land(flight& incoming) FAR_REQUIRES(lock);
   void end(flight& incoming);

@@ -87,16 +87,38 @@ page_range hinted_path::from_first_remote(page_range range) const noexcept {
   return range;
 }
 
+// A page that does not come now is waited for later: the time is better spent on making room. Once only: a range that
+// is larger than the budget would push out its own beginning.
+void hinted_path::make_room() noexcept {
+  if (engine_.eviction().has_frames_ahead()) return;
+  if (miss::reclaim_at_miss(engine_, host_, caller::of_program)) look_after_transfers(engine_, host_);
+}
+
+bool hinted_path::bring_empty(page_range range, unsigned eviction_priority) noexcept {
+  constexpr unsigned most_batches = 8;
+  bool has_brought = false;
+  make_room();
+  for (unsigned i = 0; i < most_batches; ++i) {
+    range = from_first_remote(range);
+    if (range.count == 0) break;
+    std::size_t brought = 0;
+    {
+      const engine_section inside(host_);
+      brought = engine_.misses().bring_empty(range, eviction_priority);
+    }
+    has_brought |= brought > 0;
+    // If no frame becomes free, the access waits for one.
+    if (brought < range.count && !miss::reclaim(engine_, host_, caller::of_program)) break;
+  }
+  return has_brought;
+}
+
 bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
   range = from_first_remote(range);
   if (range.count == 0) return false;
-  const bool write = about != nullptr && about->write;
-  const std::optional<unsigned> priority = about != nullptr ? std::optional(about->eviction_priority) : std::nullopt;
-  // A page that is not read ahead now is waited for later: the time is better spent on making room. Once only: a range
-  // that is larger than the budget would push out its own beginning.
-  if (!engine_.eviction().has_frames_ahead() && miss::reclaim_at_miss(engine_, host_, caller::of_program)) {
-    look_after_transfers(engine_, host_);
-  }
+  fetcher::expectation of;
+  if (about != nullptr) of = {about->write, about->prefetch && about->read_ahead_pages == 0, about->eviction_priority};
+  make_room();
   bool has_started = false;
   while (range.count > 0 && engine_.eviction().has_frames_ahead()) {
     const page_range part{range.first, std::min(range.count, batch_pages)};
@@ -105,7 +127,7 @@ bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
     fetcher->lock.assert_held();
     const lock_guard guard(fetcher->lock, std::adopt_lock);
     const engine_section inside(host_);
-    has_started |= fetcher->prefetch(part, write, priority) > 0;
+    has_started |= fetcher->prefetch(part, of) > 0;
     range = {range.first + part.count, range.count - part.count};
   }
   return has_started;

@@ -42,10 +42,14 @@ class hinted_path {
   // Starts to fetch the Remote pages of the range, while frames are free ahead of need. `about`: the options of a hint,
   // or null. Returns whether transfers are on their way now, for which the caller polls or waits.
   [[nodiscard]] bool prefetch(page_range range, const hint* about) noexcept;
+  // The program is going to overwrite the range: its Remote pages come without their bytes, while frames are free.
+  // Returns whether any did.
+  bool bring_empty(page_range range, unsigned eviction_priority) noexcept;
   // The range from its first Remote page on.
   [[nodiscard]] page_range from_first_remote(page_range range) const noexcept;
 
  private:
+  void make_room() noexcept;
   [[nodiscard]] prospect expect(page_id page, const hint& about, bool& has_filled) noexcept;
   [[nodiscard]] page_range next_half(page_id page, std::int64_t ahead) const noexcept;
   [[nodiscard]] prospect expect_again(page_id page, const hint& about) noexcept;

@@ -38,6 +38,16 @@ bool miss::reclaim_at_miss(engine& with, host& around, caller who) {
   return progress;
 }
 
+bool miss::reclaim(engine& with, host& around, caller who) {
+  bool progress = false;
+  {
+    const engine_section inside(around);
+    progress = with.eviction().reclaim(who);
+  }
+  hand_on(with, around);
+  return progress;
+}
+
 void miss::advance(fetcher& fetcher, read_ahead_state& streams) {
   outcome reached = outcome::busy;
   {
@@ -77,14 +87,7 @@ miss::state miss::look() {
 
 bool miss::help() {
   FAR_DCHECK(now_ == state::short_of_frames || now_ == state::taken, "the miss waits for somebody's work");
-  if (now_ == state::taken) return far::engine::help(*engine_, *host_, who_);
-  bool progress = false;
-  {
-    const engine_section inside(*host_);
-    progress = engine_->eviction().reclaim(who_);
-  }
-  hand_on(*engine_, *host_);
-  return progress;
+  return now_ == state::taken ? far::engine::help(*engine_, *host_, who_) : reclaim(*engine_, *host_, who_);
 }
 
 void miss::note_end() {

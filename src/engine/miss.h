@@ -43,6 +43,8 @@ class miss {
   // Evicts here, while the missing thread stands still, if that is the cheaper place.
   void make_room() { reclaim_at_miss(*engine_, *host_, who_); }
   static bool reclaim_at_miss(engine& with, host& around, caller who);
+  // Takes a step of evicting, because there is no frame. Returns whether there was anything to do.
+  static bool reclaim(engine& with, host& around, caller who);
 
   // Takes the steps that are possible now. `streams`: the missing thread's history.
   void advance(fetcher& fetcher, read_ahead_state& streams) FAR_REQUIRES(fetcher.lock);

@@ -110,25 +110,44 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
     return outcome::busy;
   }
   const page_range filled = claim_neighbours(page);
-  const bool writable = write || !shared_.writes_tracked;
+  put_zeros(filled, write || !shared_.writes_tracked);
+  shared_.count.zero_fills.add(filled.count);
+  return outcome::resolved;
+}
+
+// Requires: at most batch_pages, Fetching, without a place: the child of a fork asks the kernel whether it has them.
+void miss_handler::put_zeros(page_range claimed, bool writable) {
   int failure = 0;
   std::size_t done = 0;
   backoff waiting;
-  while (done < filled.count) {
+  while (done < claimed.count) {
     done +=
-        shared_.space.install({filled.first + done, filled.count - done}, shared_.zeros,
+        shared_.space.install({claimed.first + done, claimed.count - done}, shared_.zeros,
                               writable ? platform::mapping::writable : platform::mapping::write_protected, &failure);
-    if (done == filled.count) break;
+    if (done == claimed.count) break;
     wait_for_kernel_memory(failure, &waiting);
   }
-  for (page_id other = filled.first; other < filled.first + filled.count; ++other) {
-    shared_.pages.update(other, [writable](page_word now) {
+  for (page_id page = claimed.first; page < claimed.end(); ++page) {
+    shared_.pages.update(page, [writable](page_word now) {
       return now.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
     });
-    shared_.admit(other, temperature::warm);
+    shared_.admit(page, temperature::warm);
   }
-  shared_.count.zero_fills.add(filled.count);
-  return outcome::resolved;
+}
+
+std::size_t miss_handler::bring_empty(page_range range, unsigned eviction_priority) {
+  std::size_t brought = 0;
+  for (page_id page = range.first; page < range.end();) {
+    page_range claimed{page, 0};
+    while (claimed.count < batch_pages && claimed.end() < range.end() &&
+           claim_remote(claimed.end(), eviction_priority)) {
+      ++claimed.count;
+    }
+    if (claimed.count > 0) put_zeros(claimed, /*writable=*/true);
+    brought += claimed.count;
+    page = claimed.count > 0 ? claimed.end() : page + 1;
+  }
+  return brought;
 }
 
 // The page, and untouched neighbours in the same block, if the program has allocated all of it: zeroed ahead, they cost
@@ -162,6 +181,20 @@ bool miss_handler::claim_untouched(page_id page) {
   if (shared_.pages.transition(page, word, word.with_state(state::fetching))) return true;
   shared_.local.release(1);
   return false;
+}
+
+bool miss_handler::claim_remote(page_id page, unsigned eviction_priority) {
+  page_word word = shared_.pages.load(page);
+  if (!comes_as_page(word) || !shared_.local.try_charge(1)) return false;
+  const page_word before = word;
+  const page_word empty =
+      word.with_state(state::fetching).with_eviction_priority(eviction_priority).with_place(page_word::no_place);
+  if (!shared_.pages.transition(page, word, empty)) {
+    shared_.local.release(1);
+    return false;
+  }
+  if (before.has_place()) shared_.free_slot(before.place());
+  return true;
 }
 
 outcome miss_handler::on_resident(page_id page, bool write) {

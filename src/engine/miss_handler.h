@@ -26,6 +26,10 @@ class miss_handler {
   // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
   [[nodiscard]] outcome fill_with_zeros(page_id page, bool write);
 
+  // The program is going to write to all of the range before it reads there: its Remote pages come as zeros, and may be
+  // written, as long as frames are free. Returns how many.
+  std::size_t bring_empty(page_range range, unsigned eviction_priority);
+
   // For hardware guards that report a miss.
   void note_unguarded(page_id page) const { shared_.note_unguarded_miss(page); }
 
@@ -37,6 +41,8 @@ class miss_handler {
       FAR_REQUIRES(fetcher.lock);
   [[nodiscard]] page_range claim_neighbours(page_id page);
   [[nodiscard]] bool claim_untouched(page_id page);
+  [[nodiscard]] bool claim_remote(page_id page, unsigned eviction_priority);
+  void put_zeros(page_range claimed, bool writable);
   [[nodiscard]] outcome on_resident(page_id page, bool write);
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);

@@ -88,7 +88,7 @@ bool residency::transition(page_id page, page_word& expected, page_word desired)
     return false;
   }
   if (leaves) {
-    // Written once: threads that evict would share the line otherwise.
+    // Once, and then for batches: threads that evict would share the line otherwise.
     if (__atomic_load_n(&has_evicted_, __ATOMIC_RELAXED) == 0) __atomic_store_n(&has_evicted_, 1, __ATOMIC_RELAXED);
     uses.erase(page);
     __atomic_store_n(&state_bytes_[page], static_cast<std::uint8_t>(desired.where()), __ATOMIC_SEQ_CST);

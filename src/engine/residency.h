@@ -161,8 +161,10 @@ class residency {
   [[nodiscard]] const std::uint8_t* states_by_number() const { return table_; }
   static constexpr std::uint64_t last_number = (std::uint64_t{1} << (47 - page_shift)) - 1;
 
-  // For compiled loops: a word that is 0 until a page has ceased to be Resident for the first time.
+  // For compiled loops: a word that is 0 until a page has ceased to be Resident for the first time, and then grows with
+  // each batch of pages that leave.
   [[nodiscard]] const std::uint64_t* has_evicted() const { return &has_evicted_; }
+  void note_departures() { __atomic_fetch_add(&has_evicted_, 1, __ATOMIC_RELAXED); }
 
   // Marks that hints set. Public: policies and the hinted path use them.
   reference_marks uses;

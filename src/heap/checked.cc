@@ -127,7 +127,7 @@ void note_checked(runtime& in, scope_record& record, std::size_t depth, const st
   const std::uintptr_t first = word::address(value) + offset;
   if (first == offset) return;
   std::size_t count = 1;
-  if ((value & word::huge) != 0) {
+  if (word::is_huge(value)) {
     const std::size_t whole = bytes == 0 ? heap_of(in).bytes_of(value) : bytes;
     const std::size_t end = first % page_bytes + std::min(whole, heap::huge_space::most_held_pages * page_bytes);
     count = (end + page_bytes - 1) / page_bytes;
@@ -135,7 +135,7 @@ void note_checked(runtime& in, scope_record& record, std::size_t depth, const st
   auto& mine = static_cast<owner_record&>(record);
   const lock_guard nothing_is_checked(heap::checking);
   const lock_guard guard(mine.checked_lock);
-  if ((value & word::huge) == 0) mine.objects.note(word::address(value), depth);
+  if (!word::is_huge(value)) mine.objects.note(word::address(value), depth);
   for (std::uint64_t page = first >> page_shift; page < (first >> page_shift) + count; ++page) {
     heap::note_page(mine, page, depth);
   }

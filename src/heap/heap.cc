@@ -41,8 +41,6 @@ constexpr std::size_t pages_condemned_at_once = 256;
 // that is preempted in its scope on a loaded machine.
 constexpr std::chrono::seconds longest_wait_for_tag{10};
 
-constexpr std::uint64_t busy_flags = word::moving | word::fetching;
-
 control::miss_recorder* find_recorder() {
   auto* const find = reinterpret_cast<control::host_miss_recorder*>(dlsym(RTLD_DEFAULT, "far_host_miss_recorder"));
   return find != nullptr ? find() : nullptr;
@@ -130,7 +128,7 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, std::size
   pages.set_live(object);
   pages.mark_used(object, heap::units_for(whole));
   if (where == segment_kind::lasting) make_ready(object, true);
-  owner.store(word::of_small(object, heap::units_for(whole)), std::memory_order_release);
+  owner.store(word::of_small(object), std::memory_order_release);
   return reinterpret_cast<std::byte*>(object);
 }
 
@@ -149,9 +147,9 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
   heap::owner_record& mine = heap::current_record();
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
-    if ((value & (busy_flags | word::huge)) != 0 || value == 0) [[unlikely]] {
+    if ((value & word::busy) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
-      if ((value & word::huge) != 0) return touch_huge(value, for_writing, lasting);
+      if (word::is_huge(value)) return touch_huge(value, for_writing, lasting);
       if (!owners_.settle(owner, value)) waits_.wait_while(owner, word::fetching);
       continue;
     }
@@ -171,7 +169,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
       continue;
     }
     const bool writable = make_writable(object, write);
-    pages.mark_used(object, word::units(value));
+    if (!pages.is_used(object)) pages.mark_used(object, heap::units_for(header::bytes(header::at(object).load())));
     if (lasting) make_ready(object, writable);
     return reinterpret_cast<std::byte*>(object);
   }
@@ -322,13 +320,12 @@ void object_heap::give_up_fetch(owner_word& owner) {
 // should the page become resident for another object.
 void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_kind where) {
   const std::uintptr_t object = word::address(value);
-  const std::size_t units = word::units(value);
   if (where == segment_kind::lasting && memory.left_just_now(object)) where = segment_kind::hot;
   pages.clear_live(object);
   alignas(heap::unit_bytes) std::array<std::byte, page_bytes> local;
-  // From the header on to the end of the last unit, which may be the page's.
+  // From the header on. How long the object is, the header says; until it is here, what is known of the page.
   const std::uintptr_t first = object - heap::header_bytes;
-  const std::size_t bytes = std::min(units * unit_bytes, page_bytes - first % page_bytes);
+  const std::size_t bytes = std::min(pages.most_units(object) * unit_bytes, page_bytes - first % page_bytes);
   if (!memory.read_remote(first, bytes, local.data())) {
     pages.set_live(object);
     give_up_fetch(owner);
@@ -345,10 +342,12 @@ void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_k
     memory.fetch(object, 1, false);
     return;
   }
-  const std::uint64_t was = owner.exchange(word::of_small(copy, units), std::memory_order_seq_cst);
+  std::uint64_t header_value = 0;
+  std::memcpy(&header_value, local.data(), sizeof header_value);
+  const std::uint64_t was = owner.exchange(word::of_small(copy), std::memory_order_seq_cst);
   waits_.wake_all(owner);
   if ((was & word::stale) != 0) pages.uncount_stale(object);
-  segments.remove_object(object, units);
+  segments.remove_object(object, heap::units_for(header::bytes(header_value)));
   heap::counters::add(count.object_fetches);
   heap::counters::add(count.object_fetch_bytes, bytes);
 }
@@ -466,8 +465,8 @@ bool object_heap::prefetch(owner_word& owner) {
   const std::uint64_t value = owner.load(std::memory_order_acquire);
   const std::uintptr_t object = word::address(value);
   if (object == 0 || memory.is_resident(object)) return true;
-  if ((value & word::huge) == 0 && memory.takes_object_path(object)) return prefetch_object(owner, value);
-  memory.prefetch(object, (value & word::huge) != 0 ? huge.bytes_of(object) : 1);
+  if (!word::is_huge(value) && memory.takes_object_path(object)) return prefetch_object(owner, value);
+  memory.prefetch(object, word::is_huge(value) ? huge.bytes_of(object) : 1);
   return true;
 }
 
@@ -478,7 +477,7 @@ void object_heap::prefetch_part(std::uint64_t value, std::size_t offset, std::si
 }
 
 bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
-  if ((value & busy_flags) != 0) return true;
+  if ((value & word::busy) != 0) return true;
   auto mine = std::make_unique<heap::borrowed_hazard_log>();
   if (prefetches_.fetch_add(1, std::memory_order_relaxed) >= most_prefetches) {
     end_prefetch();
@@ -535,7 +534,7 @@ void object_heap::finish_prefetches() const {
 
 std::size_t object_heap::bytes_of(std::uint64_t value) const {
   const std::uintptr_t object = word::address(value);
-  if ((value & word::huge) != 0) return huge.bytes_of(object);
+  if (word::is_huge(value)) return huge.bytes_of(object);
   const std::uint64_t header_value = header::at(object).load();
   return header::bytes(header_value) - ((header_value & header::has_pointers) != 0 ? sizeof(void*) : 0);
 }

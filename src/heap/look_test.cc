@@ -38,7 +38,7 @@ TEST(look, needs_both_the_byte_and_the_word) {
 TEST(look, sees_what_changes_in_between) {
   std::uint8_t ready[] = {0, 3};
   const heap_view view{.ready = ready};
-  std::atomic<std::uint64_t> word{word::of_small(std::uintptr_t{1} << word::page_shift, 2)};
+  std::atomic<std::uint64_t> word{word::of_small(std::uintptr_t{1} << word::page_shift)};
   const auto is_found = [&] { return view.is_ready_still(word, read_word(word), true); };
   EXPECT_TRUE(is_found());
   const std::uint64_t before = read_word(word);
@@ -49,6 +49,24 @@ TEST(look, sees_what_changes_in_between) {
   __atomic_store_n(&ready[1], std::uint8_t{2}, __ATOMIC_RELAXED);
   EXPECT_FALSE(is_found());
   EXPECT_TRUE(view.is_ready_still(word, read_word(word), false));
+}
+
+// A word without flags is used as the address, so everything else must have one.
+TEST(look, takes_a_word_for_an_address_only_without_flags) {
+  constexpr std::uintptr_t address = 0x7f12'3456'7890;
+  static_assert(word::is_plain(word::of_small(address)));
+  static_assert(word::plain_address(word::of_small(address)) == address);
+  static_assert(!word::is_huge(word::of_small(address)));
+  for (const std::uint64_t flag : {word::moving, word::fetching, word::idle, word::stale}) {
+    const std::uint64_t value = word::of_small(address) | flag;
+    EXPECT_FALSE(word::is_plain(value)) << flag;
+    EXPECT_FALSE(word::is_huge(value)) << flag;
+    EXPECT_EQ(word::address(value), address) << flag;
+    EXPECT_EQ(word::page(value), address >> word::page_shift) << flag;
+    EXPECT_EQ(word::with_address(value, address + 4096), (address + 4096) | flag) << flag;
+  }
+  constexpr std::uint64_t huge = word::of_huge(0x7f12'3456'7000);
+  static_assert(word::is_huge(huge) && !word::is_plain(huge) && word::address(huge) == 0x7f12'3456'7000);
 }
 
 }  // namespace

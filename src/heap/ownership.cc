@@ -30,19 +30,20 @@ class holding {
 void ownership::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
   if (!memory_.contains(at)) return;
-  log.hold(word::page(at));
+  log.hold(at >> page_shift);
   while (!memory_.is_resident(at)) memory_.fetch_or_end(at);
 }
 
-// Holds the object's page. Afterwards the word, as returned, is not fetching, nor moving, unless a move is not to be
-// called off; and the page is either resident, and stays so while it is held, or away. A resident page can mostly be
-// written: the header's lock would otherwise meet the hardware guard, whose thread takes two context switches.
+// Holds the object's page, unless it is null or huge. Afterwards the word, as returned, is not fetching, nor moving,
+// unless a move is not to be called off; and the page is either resident, and stays so while it is held, or away. A
+// resident page can mostly be written: the header's lock would otherwise meet the hardware guard, whose thread takes
+// two context switches.
 ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
   bool asked_to_write = false;
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
-    if (object == 0) return {value, false};
+    if (object == 0 || word::is_huge(value)) return {value, false};
     if (calls_off && (value & word::moving) != 0) {
       static_cast<void>(settle(owner, value));
       continue;
@@ -75,7 +76,7 @@ bool ownership::settle(owner_word& owner, std::uint64_t value) {
 
 void ownership::move_owner(owner_word& from, owner_word& to) {
   const std::uint64_t before = from.load(std::memory_order_acquire);
-  if (word::address(before) == 0 || (before & word::huge) != 0) {
+  if (word::address(before) == 0 || word::is_huge(before)) {
     to.store(before, std::memory_order_relaxed);
     from.store(0, std::memory_order_relaxed);
     return;
@@ -116,10 +117,10 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
   const holding until_done(mine);
   keep_at_hand(mine, word_here);
   while (true) {
-    if ((word_here.load(std::memory_order_acquire) & word::huge) != 0) return;
     const standing now = stand_still(mine, word_here, calls_off);
     const std::uintptr_t object = word::address(now.value);
-    if (object == 0) return;
+    // The program may have changed the pointer since it was copied.
+    if (object == 0 || word::is_huge(now.value)) return;
     if (now.is_here) {
       const std::uint64_t locked = header::at(object).lock();
       // The owner of the pointer may have moved it on.
@@ -151,7 +152,7 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
 void ownership::release(owner_word& owner, bool owns_others) {
   const std::uint64_t before = owner.load(std::memory_order_acquire);
   if (word::address(before) == 0) return;
-  if ((before & word::huge) != 0) {
+  if (word::is_huge(before)) {
     const std::uintptr_t object = word::address(before);
     owner.store(0, std::memory_order_relaxed);
     if (owns_others && huge_.is_any_lost(object)) {
@@ -168,8 +169,10 @@ void ownership::release(owner_word& owner, bool owns_others) {
     const standing now = stand_still(mine, owner, true);
     std::uint64_t value = now.value;
     const std::uintptr_t object = word::address(value);
+    std::size_t units = pages_.least_units(object);
     if (now.is_here) {
       const std::uint64_t locked = header::at(object).lock();
+      units = units_for(header::bytes(locked));
       value = owner.load(std::memory_order_acquire);
       pages_.clear_live(object);
       owner.store(0, std::memory_order_seq_cst);
@@ -187,7 +190,7 @@ void ownership::release(owner_word& owner, bool owns_others) {
       }
     }
     if ((value & word::stale) != 0) pages_.uncount_stale(object);
-    segments_.remove_object(object, word::units(value));
+    segments_.remove_object(object, units);
     return;
   }
 }

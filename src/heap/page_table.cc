@@ -1,6 +1,8 @@
 #include "heap/page_table.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 
 #include "base/check.h"
 #include "platform/local_memory.h"
@@ -32,14 +34,28 @@ std::uint64_t cards_with_starts(std::uint64_t live) {
 
 }  // namespace
 
+page_table::ready_bytes::ready_bytes(std::uintptr_t base, std::uint64_t pages, bool writable)
+    : bytes_((base >> page_shift) + pages),
+      mapped_(platform::try_map_sparse(bytes_, base >> page_shift, writable ? pages : 0)) {
+  if (mapped_ != nullptr) return;
+  throw std::runtime_error(
+      "cannot reserve " + std::to_string(bytes_ / gib) +
+      " GiB of address space for the far heap's ready bytes; raise the limit with: ulimit -v unlimited");
+}
+
+page_table::ready_bytes::~ready_bytes() {
+  platform::unmap_local(mapped_, bytes_);
+}
+
 page_table::page_table(std::uintptr_t base, std::uint64_t pages)
     : base_(base),
       pages_(pages),
+      ready_by_number_(base, pages, true),
+      never_ready_by_number_(base, pages, false),
       live_(map_array<unit_bits>(pages)),
       cards_(map_array<std::atomic<std::uint64_t>>(pages)),
       counts_(map_array<counts>(pages)),
-      ready_(map_array<std::atomic<std::uint8_t>>(pages)),
-      never_ready_(map_array<std::uint8_t>(pages)),
+      ready_(reinterpret_cast<std::atomic<std::uint8_t>*>(ready_by_number_.begin() + (base >> page_shift))),
       condemned_(map_array<std::atomic<grace_number>>(pages)),
       kinds_(map_array<std::atomic<std::uint8_t>>(pages)) {
   FAR_CHECK(base % page_bytes == 0, "a far heap begins at a page");
@@ -49,10 +65,36 @@ page_table::~page_table() {
   unmap_array(live_, pages_);
   unmap_array(cards_, pages_);
   unmap_array(counts_, pages_);
-  unmap_array(ready_, pages_);
-  unmap_array(const_cast<std::uint8_t*>(never_ready_), pages_);
   unmap_array(condemned_, pages_);
   unmap_array(kinds_, pages_);
+}
+
+void page_table::note_size(std::size_t page, std::size_t units) {
+  counts& of_page = counts_[page];
+  const auto size = static_cast<std::uint8_t>(std::min<std::size_t>(units, 255));
+  const std::uint8_t smallest = of_page.smallest_units.load(std::memory_order_relaxed);
+  if (smallest == 0 || size < smallest) of_page.smallest_units.store(size, std::memory_order_relaxed);
+  if (size > of_page.largest_units.load(std::memory_order_relaxed)) {
+    of_page.largest_units.store(size, std::memory_order_relaxed);
+  }
+}
+
+std::size_t page_table::most_units(std::uintptr_t object) const {
+  const std::size_t page = page_of(object);
+  const std::size_t unit = object / unit_bytes % units_a_page;
+  std::size_t next = units_a_page;
+  for (std::size_t i = (unit + 1) / 64; i < units_a_page / 64; ++i) {
+    std::uint64_t starts = live_[page][i].load(std::memory_order_relaxed);
+    if (i == (unit + 1) / 64) starts &= ~std::uint64_t{0} << (unit + 1) % 64;
+    if (starts == 0) continue;
+    next = i * 64 + static_cast<std::size_t>(std::countr_zero(starts));
+    break;
+  }
+  // The first half of the last unit before the next start, and all before that, may be the object's; so may the last
+  // half unit of the page.
+  const std::size_t room = next - unit + (next == units_a_page ? 1 : 0);
+  const std::size_t largest = counts_[page].largest_units.load(std::memory_order_relaxed);
+  return std::min(room, largest == 255 ? units_a_page : largest);
 }
 
 bool page_table::mark_used(std::uintptr_t object, std::size_t units) {
@@ -134,6 +176,8 @@ void page_table::forget(std::size_t first_page, std::size_t count) {
     // Not so the count of stale headers: the evacuator may be about to find out that an object is gone.
     FAR_CHECK(objects_in(page) == 0, "a segment that becomes free holds no object");
     take_use(page);
+    counts_[page].smallest_units.store(0, std::memory_order_relaxed);
+    counts_[page].largest_units.store(0, std::memory_order_relaxed);
     condemned_[page].store(0, std::memory_order_relaxed);
     ready_[page].store(0, std::memory_order_relaxed);
   }

@@ -66,7 +66,11 @@ class page_table {
     }
   }
 
-  void count_object(std::uintptr_t object) { counts_[page_of(object)].live.fetch_add(1, std::memory_order_relaxed); }
+  // Requires: no other thread counts objects of the page at the same time.
+  void count_object(std::uintptr_t object, std::size_t units) {
+    counts_[page_of(object)].live.fetch_add(1, std::memory_order_relaxed);
+    note_size(page_of(object), units);
+  }
   // Returns how many are left.
   [[nodiscard]] unsigned uncount_object(std::uintptr_t object) {
     return counts_[page_of(object)].live.fetch_sub(1, std::memory_order_seq_cst) - 1u;
@@ -74,6 +78,13 @@ class page_table {
   [[nodiscard]] unsigned objects_in(std::size_t page) const {
     return counts_[page].live.load(std::memory_order_seq_cst);
   }
+
+  // The units of an object while its header is in the far tier: at least those of the smallest that was placed in the
+  // page, at most those of the largest, and of what is left before the next live object. Requires: it was counted.
+  [[nodiscard]] std::size_t least_units(std::uintptr_t object) const {
+    return counts_[page_of(object)].smallest_units.load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::size_t most_units(std::uintptr_t object) const;
 
   // Headers in the page that do not name the owner of their object.
   void count_stale(std::uintptr_t object) { counts_[page_of(object)].stale.fetch_add(1, std::memory_order_seq_cst); }
@@ -148,16 +159,11 @@ class page_table {
     kinds_[page].fetch_and(static_cast<std::uint8_t>(~((1u << heat_bits) - 1)), std::memory_order_relaxed);
   }
 
-  // For dereferences; see heap_view.
-  [[nodiscard]] const std::uint8_t* ready_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(ready_) - (base_ >> page_shift));
-  }
+  // For dereferences; see heap_view. A null pointer's page can be looked up, too, and is not ready.
+  [[nodiscard]] const std::uint8_t* ready_by_page() const { return ready_by_number_.begin(); }
 
   // The same of an array in which no page is ready.
-  [[nodiscard]] const std::uint8_t* never_ready_by_page() const {
-    return reinterpret_cast<const std::uint8_t*>(reinterpret_cast<std::uintptr_t>(never_ready_) -
-                                                 (base_ >> page_shift));
-  }
+  [[nodiscard]] const std::uint8_t* never_ready_by_page() const { return never_ready_by_number_.begin(); }
 
   // What all of this takes for a page with small objects.
   static constexpr std::size_t bytes_a_page();
@@ -166,12 +172,32 @@ class page_table {
   void forget(std::size_t first_page, std::size_t count);
 
  private:
+  // A byte for each page, by its number, from the page at address 0 on. Those before this heap's take no memory: they
+  // are 0, and the null pointer's is looked up. The heap's can be written if `writable`. Throws std::runtime_error when
+  // there are no addresses.
+  class ready_bytes {
+   public:
+    ready_bytes(std::uintptr_t base, std::uint64_t pages, bool writable);
+    ~ready_bytes();
+    ready_bytes(const ready_bytes&) = delete;
+    ready_bytes& operator=(const ready_bytes&) = delete;
+    [[nodiscard]] std::uint8_t* begin() const { return reinterpret_cast<std::uint8_t*>(mapped_); }
+
+   private:
+    std::size_t bytes_;
+    std::byte* mapped_;
+  };
   struct counts {
     std::atomic<std::uint16_t> live{0};
     std::atomic<std::uint16_t> stale{0};
     std::atomic<std::uint16_t> used_units{0};  // with again_bit
+    // Of the objects that were placed here. 0: none was. An object of 256 units fills its page, so 255 says as much.
+    std::atomic<std::uint8_t> smallest_units{0};
+    std::atomic<std::uint8_t> largest_units{0};
   };
   static constexpr std::uint16_t again_bit = 1u << 15;
+
+  void note_size(std::size_t page, std::size_t units);
 
   [[nodiscard]] static std::uint64_t bit_of(std::uintptr_t address) {
     return std::uint64_t{1} << (address / unit_bytes % 64);
@@ -185,11 +211,12 @@ class page_table {
 
   std::uintptr_t base_;
   std::uint64_t pages_;
+  ready_bytes ready_by_number_;
+  ready_bytes never_ready_by_number_;  // no page is ready
   unit_bits* live_;
   std::atomic<std::uint64_t>* cards_;
   counts* counts_;
-  std::atomic<std::uint8_t>* ready_;
-  const std::uint8_t* never_ready_;
+  std::atomic<std::uint8_t>* ready_;  // by page, of this heap
   std::atomic<grace_number>* condemned_;
   // Heat in the lowest bits, then whether the page is loose, then its tag.
   static constexpr std::uint8_t loose_bit = 1u << heat_bits;

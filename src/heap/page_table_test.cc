@@ -78,9 +78,60 @@ TEST(page_table, knows_that_a_page_was_used_again) {
   EXPECT_EQ(pages.use_of(0), page_use{});
 }
 
+// What a read of an object from the far tier goes by, before it has the header.
+TEST(page_table, knows_how_large_an_object_is_at_most_and_at_least) {
+  page_table pages(base, 2);
+  const auto object = [](std::size_t unit) { return base + page_bytes + unit * unit_bytes; };
+  const auto place = [&](std::size_t unit, std::size_t units) {
+    pages.count_object(object(unit), units);
+    pages.set_live(object(unit));
+  };
+  place(1, 6);
+  EXPECT_EQ(pages.most_units(object(1)), 6u);
+  EXPECT_EQ(pages.least_units(object(1)), 6u);
+  place(7, 3);
+  place(63, 20);
+  place(83, 1);
+  for (const std::size_t unit : {1u, 7u, 63u, 83u}) EXPECT_EQ(pages.least_units(object(unit)), 1u);
+  EXPECT_EQ(pages.most_units(object(1)), 6u) << "up to the next live object";
+  EXPECT_EQ(pages.most_units(object(7)), 20u) << "as large as the largest";
+  EXPECT_EQ(pages.most_units(object(63)), 20u);
+  pages.clear_live(object(7));
+  EXPECT_EQ(pages.most_units(object(1)), 20u) << "the next live object is further away";
+  place(250, 7);
+  EXPECT_EQ(pages.most_units(object(250)), 7u) << "the last half unit of the page is its own";
+  pages.clear_live(object(63));
+  EXPECT_EQ(pages.most_units(object(83)), 20u);
+  place(64, 1);
+  EXPECT_EQ(pages.most_units(object(63)), 1u) << "the next one in the next word of live bits";
+
+  pages.count_object(base + unit_bytes, units_a_page);
+  EXPECT_EQ(pages.most_units(base + unit_bytes), units_a_page) << "an object as large as its page";
+}
+
+TEST(page_table, forgets_the_sizes_of_objects_with_their_segment) {
+  page_table pages(base, 2);
+  pages.count_object(base + unit_bytes, 200);
+  static_cast<void>(pages.uncount_object(base + unit_bytes));
+  pages.forget(0, 1);
+  pages.count_object(base + unit_bytes, 3);
+  EXPECT_EQ(pages.most_units(base + unit_bytes), 3u);
+  EXPECT_EQ(pages.least_units(base + unit_bytes), 3u);
+}
+
+// A dereference looks a null pointer's page up before it knows that it is null.
+TEST(page_table, a_null_pointer_is_never_ready) {
+  page_table pages(base, 8);
+  for (std::size_t page = 0; page < 8; ++page) pages.make_ready(page, detail::readiness::writable);
+  EXPECT_EQ(pages.ready_by_page()[0], 0);
+  EXPECT_EQ(pages.never_ready_by_page()[0], 0);
+  EXPECT_EQ(pages.never_ready_by_page()[base >> page_shift], 0);
+  EXPECT_EQ(pages.never_ready_by_page()[(base >> page_shift) + 7], 0);
+}
+
 // The table's own share of what docs/heap.md says about local memory for a page.
-TEST(page_table, takes_52_bytes_a_page) {
-  static_assert(page_table::bytes_a_page() == 52);
+TEST(page_table, takes_54_bytes_a_page) {
+  static_assert(page_table::bytes_a_page() == 54);
 }
 
 TEST(page_table, a_page_is_ready_until_it_is_condemned) {

@@ -35,9 +35,9 @@ std::string name_of(const detail::type_of_object& type) {
 // Whether there is a far pointer whose object's header names this word as its owner.
 bool is_an_owner(detail::object_heap& in, hazard_log& work, const owner_word& one) {
   const std::uint64_t value = one.load(std::memory_order_acquire);
-  if ((value & word::small) == 0 || (value & word::huge) != 0) return false;
+  if (word::is_huge(value)) return false;
   const std::uintptr_t target = word::address(value);
-  if (target % detail::unit_bytes != 0 || !in.memory.contains(target) || !in.pages.is_live(target)) return false;
+  if (!in.memory.contains(target) || !in.pages.is_live(target)) return false;
   work.hold(target >> page_shift);
   return in.memory.is_resident(target) && header::owner(header::at(target).load()) == &one;
 }

@@ -72,7 +72,7 @@ void segments::close(std::uintptr_t first) {
 
 void segments::add_object(std::uintptr_t object, std::size_t units) {
   segment& in = holding(object);
-  pages_.count_object(object);
+  pages_.count_object(object, units);
   in.objects.fetch_add(1, std::memory_order_relaxed);
   in.used_units.fetch_add(static_cast<std::uint32_t>(units), std::memory_order_relaxed);
   in.live_units.fetch_add(static_cast<std::uint32_t>(units), std::memory_order_relaxed);

@@ -70,6 +70,7 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
   const hint hinted{.write = (packed_options & 1) != 0,
                     .sequential = (packed_options & 2) != 0,
                     .prefetch = (packed_options & 4) != 0,
+                    .overwrite = (packed_options & far_hint_overwrite) != 0,
                     .read_ahead_pages = static_cast<std::int32_t>(packed_options >> 32),
                     .eviction_priority = std::min<unsigned>(packed_options >> 8 & 0xff, 3)};
   if (guard->expect_use(static_cast<const std::byte*>(address), size, hinted)) {

@@ -111,6 +111,64 @@ TEST_F(hints_test, what_was_hinted_is_there) {
   EXPECT_GT(far_->snapshot().hinted_misses, 100u);
 }
 
+// Of a range that compiled code is going to overwrite, the bytes of whole pages are not read.
+TEST_F(hints_test, pages_that_are_overwritten_come_empty_and_may_be_written) {
+  start("memory:?latency=20us");
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(64);
+  const engine::statistics before = far_->snapshot();
+  far_hint_site site{"here", 1, 0};
+  hint_view().miss(block + 100, 10 * page_bytes, far_hint_overwrite, &site);
+  EXPECT_EQ(residents(block, 12), ".xxxxxxxxx..");
+  EXPECT_EQ(far_->snapshot().fetched_pages, before.fetched_pages);
+  EXPECT_LT(far_->snapshot().far_bytes, before.far_bytes) << "their slots are free";
+  const std::uint64_t unhinted_before = unhinted();
+  for (std::size_t i = 1; i < 10; ++i) {
+    EXPECT_EQ(number(block, i), 0u);
+    number(block, i) = i * 31 + 7;
+  }
+  EXPECT_EQ(unhinted(), unhinted_before);
+  far_->evict(block, 64 * page_bytes);
+  EXPECT_EQ(count_wrong(block, 64), 0u);
+}
+
+// More than there is room for: what was brought first may leave meanwhile, and comes back.
+TEST_F(hints_test, more_pages_may_be_overwritten_than_fit) {
+  start();
+  if (IsSkipped()) return;
+  constexpr std::size_t pages = budget_pages + 512;
+  std::byte* const block = make_remote(pages);
+  far_hint_site site{"here", 1, 0};
+  hint_view().miss(block, pages * page_bytes, far_hint_overwrite, &site);
+  for (std::size_t i = 0; i < pages; ++i) number(block, i) = i * 31 + 7;
+  EXPECT_EQ(count_wrong(block, pages), 0u);
+  EXPECT_LE(far_->snapshot().peak_local_bytes, budget);
+}
+
+// A handler of the program's for writes there may want to look at them.
+TEST_F(hints_test, pages_that_may_not_be_written_keep_their_bytes) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(16);
+  far_hint_site site{"here", 1, 0};
+  ASSERT_TRUE(far_->protect(block + 4 * page_bytes, page_bytes, PROT_READ).ok());
+  hint_view().miss(block, 16 * page_bytes, far_hint_overwrite, &site);
+  EXPECT_EQ(residents(block, 16), std::string(16, '.'));
+  EXPECT_EQ(count_wrong(block, 16), 0u);
+}
+
+// Pages that the program names are wanted, so they count as missed; neighbours that are read ahead do not.
+TEST_F(hints_test, pages_that_are_named_soon_after_they_left_stay) {
+  start("memory:", "2q");
+  if (IsSkipped()) return;
+  std::byte* const block = make_remote(64);
+  for (std::size_t i = 0; i < 16; ++i) far_hint(&number(block, i), .prefetch = true);
+  far_->prefetch(block + 16 * page_bytes, 16 * page_bytes);
+  settle(block, 32, std::string(32, 'x'));
+  static_cast<void>(make(budget_pages + 1024));  // pushes others out
+  EXPECT_EQ(residents(block, 32), std::string(16, 'x') + std::string(16, '.'));
+}
+
 TEST_F(hints_test, a_write_hint_makes_the_page_writable) {
   start();
   if (IsSkipped()) return;

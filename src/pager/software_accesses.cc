@@ -29,13 +29,38 @@ bool software_accesses::fetch(const std::byte* address, std::size_t bytes, bool 
 bool software_accesses::expect_use(const std::byte* address, std::size_t bytes, const engine::hint& about) noexcept {
   const page_id first = heap_.page_at(address);
   const auto offset = static_cast<std::uint64_t>(address - heap_.base());
-  const page_id last =
-      (offset + std::min<std::uint64_t>(std::max<std::size_t>(bytes, 1), heap_.bytes() - offset) - 1) >> page_shift;
+  const std::uint64_t end = offset + std::min<std::uint64_t>(std::max<std::size_t>(bytes, 1), heap_.bytes() - offset);
+  if (about.overwrite) return overwrite(offset, end, about.eviction_priority);
+  const page_id last = (end - 1) >> page_shift;
   const engine::hinted_path::plan chosen = hinted_.look(first, last, about);
   if (chosen.empty()) return chosen.has_filled;
   std::optional<platform::runtime_section> section;
   if (!host_.on_fiber()) section.emplace();
   return hinted_.follow(chosen, about) || chosen.has_filled;
+}
+
+// A handler of the program's for writes to protected memory must find what was there.
+bool software_accesses::is_all_writable(page_range range) const noexcept {
+  for (page_id page = range.first; page < range.end();) {
+    const std::optional<address_map::part> holder = addresses_.find(page);
+    if (!holder || holder->traits.foreign || holder->traits.fenced || (holder->traits.protection & PROT_WRITE) == 0) {
+      return false;
+    }
+    page = holder->range.end();
+  }
+  return true;
+}
+
+// Of the bytes of the heap from `offset` to `end`, the pages that lie in between as a whole.
+bool software_accesses::overwrite(std::uint64_t offset, std::uint64_t end, unsigned eviction_priority) noexcept {
+  const page_id first = (offset + page_bytes - 1) >> page_shift;
+  const page_id behind = end >> page_shift;
+  if (behind <= first) return false;
+  const page_range whole{first, static_cast<std::size_t>(behind - first)};
+  if (hinted_.from_first_remote(whole).count == 0) return false;
+  std::optional<platform::runtime_section> section;
+  if (!host_.on_fiber()) section.emplace();
+  return is_all_writable(whole) && hinted_.bring_empty(whole, eviction_priority);
 }
 
 void software_accesses::prefetch(const std::byte* address, std::size_t bytes) {

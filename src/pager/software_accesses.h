@@ -33,6 +33,8 @@ class software_accesses final : private engine::page_bringer {
   [[nodiscard]] bool fill(page_id page, bool write) noexcept override;
   void bring(engine::wanted_page wanted) noexcept override;
   [[nodiscard]] bool prefetch_pages(page_range range) noexcept;
+  [[nodiscard]] bool is_all_writable(page_range range) const noexcept;
+  bool overwrite(std::uint64_t offset, std::uint64_t end, unsigned eviction_priority) noexcept;
 
   engine::engine& engine_;
   process_host& host_;

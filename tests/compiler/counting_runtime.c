@@ -25,9 +25,19 @@ static void clobber(void) {
 #endif
 }
 
+static void spoil(uintptr_t begin, uintptr_t end) {
+  begin = (begin + 4095) & ~(uintptr_t)4095;
+  end &= ~(uintptr_t)4095;
+  if (begin >= end) return;
+  memset((void*)begin, 0x5a, end - begin);
+  counted.spoiled_bytes += end - begin;
+}
+
 static void miss(const void* address, size_t size, uint64_t packed, struct far_hint_site* site) {
   if (site == NULL || site->file == NULL) abort();
-  if (size == 1 && (packed & 6) == 6) {
+  if (packed == far_hint_overwrite) {
+    spoil((uintptr_t)address, (uintptr_t)address + size);
+  } else if (size == 1 && (packed & 6) == 6) {
     ++counted.batched;
   } else if (size == 1 && (packed & 4) != 0) {
     ++counted.gathered;

@@ -1,5 +1,6 @@
 // A runtime that stands in for the real one in programs of farheap-clang: it is told of every stream, every guard finds
-// a state that wants a call, and each call clobbers what a function may clobber. It never moves memory.
+// a state that wants a call, and each call clobbers what a function may clobber. It never moves memory, but spoils
+// pages that are said to be overwritten.
 #pragma once
 
 #include <stddef.h>
@@ -15,6 +16,7 @@ struct stream_counts {
   uint64_t now_bytes;
   uint64_t later_bytes;
   uint64_t written_calls;
+  uint64_t spoiled_bytes;  // of whole pages that were going to be overwritten
   uintptr_t low;
   uintptr_t high;
   uint64_t guards;

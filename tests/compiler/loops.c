@@ -211,3 +211,31 @@ long on_stack(const unsigned* indices) {
   for (size_t i = 0; i < 64; ++i) local[i] = rand();
   return local[indices[0] & 63] + local[indices[1] & 63];
 }
+
+// Not all that these pass is overwritten before anybody can read it.
+void shift(long* a, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = a[i + 1000] * 3;
+}
+
+void of_another(long* a, const long* b, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = b[i] * 3;
+}
+
+void every_second(long* restrict a, const long* b, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[2 * i] = b[i];
+}
+
+void in_sight(long* restrict a, const long* b, volatile size_t* position, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    a[i] = b[i];
+    *position = i;
+  }
+}
+
+// `restrict` means each element alone.
+static inline __attribute__((always_inline)) void triple(long* restrict to, const long* restrict from) {
+  *to = *from * 3;
+}
+void triple_all(long* a, size_t n) {
+  for (size_t i = 0; i < n; ++i) triple(&a[i], &a[i + 1000]);
+}

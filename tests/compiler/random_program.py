@@ -56,10 +56,22 @@ class Program:
         return " ".join(self.statement(index) for _ in range(self.random.randrange(1, 4)))
 
     def loop(self):
-        kind = self.random.randrange(8)
+        kind = min(self.random.randrange(14), 10)
         step = self.pick(1, 1, 1, 2, 3, 7)
         word = self.pick("size_t", "unsigned", "int", "long")
         limit = self.pick("n", "n - 5", "n / 2")
+        if kind == 10:  # one array, or two that overlap, of which all is overwritten, or not quite
+            value = self.pick("y[i]", "y[i + 1]", "x[i + 3]", "i", "x[b[i] & 255]", "a[i]", f"(h += y[{limit} - 1 - i])")
+            place = self.pick("i", "i", "i + 1", "2 * i", f"({limit} - 1 - i)")
+            return f"for (size_t i = 0; i < {limit}; ++i) {{ x[{place}] = {value} * 3 + {self.random.randrange(9)}; }}"
+        if kind == 9:
+            call = self.pick("memmove(x, y", "memmove(y, x", "memcpy(a, x", "memset(x, 3", "memset(d, 77", "memset(c, 0")
+            return f"{call}, {limit}); h += x[{limit} / 9] + d[n / 20];"
+        if kind == 8:  # all but a part of each element, or of the iterations
+            return self.pick(f"for (size_t i = 0; i < {limit}; ++i) ((unsigned*)b)[i] = (unsigned)(h >> (i & 31));",
+                             f"for (size_t i = 0; i < {limit}; ++i) {{ if (d[i] & 1) b[i] = 7; }}",
+                             f"for (size_t i = 0; i < {limit} / 2; ++i) {{ a[2 * i] = i; a[2 * i + 1] = e[i]; }}",
+                             f"for (size_t i = 0; i < {limit}; ++i) {{ e[i] = 9; d[i] = e[i + 1]; }}")
         if kind == 0:
             return f"for ({word} i = 0; i < ({word})({limit}); i += {step}) {{ {self.body('i')} }}"
         if kind == 1:
@@ -83,19 +95,21 @@ class Program:
     def function(self, number):
         arrays = ", ".join(f"{kind}* restrict {name}" for name, kind in ARRAYS.items())
         loops = "\n  ".join(self.loop() for _ in range(self.random.randrange(2, 5)))
-        return (f"__attribute__((noinline)) unsigned long f{number}({arrays}, size_t n) {{\n"
+        return (f"__attribute__((noinline)) unsigned long f{number}({arrays}, unsigned long* x, unsigned long* y, size_t n) {{\n"
                 f"  unsigned long h = {number}, m = 0; double s = 0;\n  {loops}\n"
                 "  return h ^ m * 31 ^ (unsigned long)(long)(s / 1024);\n}\n")
 
     def text(self):
         functions = "".join(self.function(number) for number in range(6))
         allocations = "".join(f"  {kind}* {name} = malloc((size + 16) * sizeof *{name});\n" for name, kind in ARRAYS.items())
-        calls = "".join(f"  h = h * 1099511628211ul + f{number}({', '.join(ARRAYS)}, {self.pick('size', 'size', 'size / 3', '700')});\n"
+        calls = "".join(f"  h = h * 1099511628211ul + f{number}({', '.join(ARRAYS)}, g, g + {self.pick(0, 1, 3, 500, 513, 5000)}, {self.pick('size', 'size', 'size / 3', '700')});\n"
                         for number in range(6))
-        hashes = "".join(f"  for (size_t i = 0; i < size; ++i) h = h * 31 + (unsigned long)({name}[i]);\n" for name in ARRAYS)
-        return ("#include <stddef.h>\n#include <stdio.h>\n#include <stdlib.h>\n" + functions +
+        allocations += "  unsigned long* g = malloc((3 * size + 16) * sizeof *g);\n"
+        hashes = "".join(f"  for (size_t i = 0; i < size; ++i) h = h * 31 + (unsigned long)({name}[i]);\n" for name in [*ARRAYS, "g"])
+        return ("#include <stddef.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n" + functions +
                 f"int main(void) {{\n  size_t size = {SIZE};\n  unsigned long h = 0;\n{allocations}"
                 "  for (size_t i = 0; i < size + 16; ++i) {\n"
                 "    a[i] = i * 0x9e3779b97f4a7c15ul; b[i] = (unsigned)(i * 2654435761u); c[i] = (double)(i % 1000);\n"
                 "    d[i] = (unsigned short)(i * 40503); e[i] = (unsigned char)(i * 157);\n  }\n"
+                "  for (size_t i = 0; i < 3 * size + 16; ++i) g[i] = i * 0x2545f4914f6cdd1dul;\n"
                 f"{calls}{hashes}  printf(\"%lx\\n\", h);\n  return 0;\n}}\n")

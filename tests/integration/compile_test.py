@@ -154,14 +154,22 @@ class Code(Directory):
     def test_the_report_and_the_remarks_say_why(self):
         lines = [json.loads(line) for line in self.report.read_text().splitlines()]
         said = {(line["function"], line["kind"], line["done"], line["why"]) for line in lines}
-        self.assertIn(("triad", "stream", True, "written, step 8"), said)
+        self.assertIn(("triad", "stream", True, "overwritten, step 8"), said)
         self.assertIn(("find", "guard", True, "read"), said)
         self.assertIn(("find", "guard", False, "behind an access of the same object"), said)
         self.assertIn(("until", "stream", False, "the loop has more than one exit, or not at its end"), said)
         self.assertTrue(all(line["file"].endswith("loops.c") and line["line"] > 0 for line in lines
                             if line["function"] == "triad"), lines)
         remarks = compiled(CLANG, "-O3", "-c", "-I", INCLUDE, "-Rpass=farheap", SOURCES / "loops.c", "-o", os.devnull)
-        self.assertIn("remark: stream: written, step 8 [-Rpass=farheap]", remarks)
+        self.assertIn("remark: stream: overwritten, step 8 [-Rpass=farheap]", remarks)
+
+    def test_only_what_nobody_can_read_before_is_overwritten(self):
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        said = {(line["function"], line["why"]) for line in lines if line["kind"] == "stream" and "written" in line["why"]}
+        self.assertLessEqual({(name, "overwritten, step 8") for name in ["triad", "smooth"]}, said)
+        kept = {"shift", "of_another", "every_second", "in_sight", "triple_all"}
+        self.assertEqual({name: why for name, why in said if name in kept},
+                         {name: f"written, step {16 if name == 'every_second' else 8}" for name in kept})
 
     def test_what_is_told_covers_what_is_walked(self):
         compiled("clang-19", "-O2", "-c", "-I", INCLUDE, SOURCES / "counting_runtime.c", "-o", self.directory / "counting_runtime.o")

@@ -150,7 +150,7 @@ TEST_F(directed_slow, a_read_ahead_is_unattended_and_a_miss_is_not) {
   EXPECT_FALSE(engine_->transfers().unattended());
   {
     const far::lock_guard guard(fetcher_->lock);
-    EXPECT_EQ(fetcher_->prefetch({10, 4}, false, std::nullopt), 4u);
+    EXPECT_EQ(fetcher_->prefetch({10, 4}, {}), 4u);
   }
   EXPECT_TRUE(engine_->transfers().unattended());
   settle();

@@ -175,7 +175,7 @@ class submitter_test : public stepped_engine, public testing::Test {
   }
   void prefetch(page_id page) {
     const far::lock_guard guard(fetcher_->lock);
-    static_cast<void>(fetcher_->prefetch({page, 1}, false, std::nullopt));
+    static_cast<void>(fetcher_->prefetch({page, 1}, {}));
   }
   void look(caller who) { static_cast<void>(engine_->transfers().help(who)); }
   void pass_ms(std::uint64_t ms) { clock_.advance_to(clock_.now_ns() + ms * 1'000'000); }

@@ -29,6 +29,7 @@ class controlled final : public backend {
 
   bool holds_back_reads = false;
   bool holds_back_writes = false;
+  bool waits_for_time = false;
   int error_code = 0;          // of transfers that run from now on
   bool has_forgotten = false;  // ESTALE for slots allocated before forget()
   std::set<slot_id> unreadable;
@@ -118,6 +119,7 @@ class controlled::queue final : public channel {
   }
   void wait(std::uint64_t /*timeout_ns*/) override {}
   std::size_t in_flight() const override { return waiting_.size(); }
+  bool waits_for_time() const override { return owner_.waits_for_time; }
 
  private:
   int run(const request& io) {

@@ -36,7 +36,7 @@ template <typename T>
 [[nodiscard]] std::size_t count_elements(owner_word& owner) {
   const std::uint64_t value = owner.load(std::memory_order_relaxed);
   if (value == 0) return 0;
-  if ((value & word::huge) != 0) return bytes_of(owner) / sizeof(T);
+  if (word::is_huge(value)) return bytes_of(owner) / sizeof(T);
   const scope here(runtime_of(owner));
   static_cast<void>(here.reach(owner, false, true));
   return bytes_of(owner) / sizeof(T);

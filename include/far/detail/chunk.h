@@ -168,7 +168,7 @@ class chunk {
   void visit_word(type_of_object::word_visitor visit, void* context) { visit(word_, context); }
 
  private:
-  [[nodiscard]] bool is_huge() const { return (read_word(word_) & word::huge) != 0; }
+  [[nodiscard]] bool is_huge() const { return word::is_huge(read_word(word_)); }
   [[nodiscard]] static T* at_or_null(std::byte* address) { return address == nullptr ? nullptr : at(address); }
   [[nodiscard]] static T* at(std::byte* address) { return std::launder(reinterpret_cast<T*>(address)); }
 

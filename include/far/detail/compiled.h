@@ -17,7 +17,8 @@ struct far_compiled {
   uint64_t mask;               /* states[address >> 12 & mask] is the state of the page */
   const uint8_t* states;       /* 0, 1: nothing to do; above: call the runtime */
   const uint64_t* has_evicted; /* *has_evicted: 0 until the runtime wants to be told of streams and gathers, because a
-                                  page has left. Without a runtime it leads to the mask, which is 0 */
+                                  page has left; then it grows with each batch of up to 64 pages that leave. Without a
+                                  runtime it leads to the mask, which is 0 */
   struct far_compiled* next;
 };
 

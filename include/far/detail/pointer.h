@@ -198,7 +198,7 @@ void destroy_now(owner_word& owner) {
   const std::uint64_t value = owner.load(std::memory_order_relaxed);
   if constexpr (!std::is_trivially_destructible_v<element>) {
     const scope here(runtime_of(owner));
-    if (std::is_array_v<T> && (value & word::huge) != 0) {
+    if (std::is_array_v<T> && word::is_huge(value)) {
       destroy_large_array<element>(here, owner);
     } else {
       static_cast<void>(unless_lost([&] {

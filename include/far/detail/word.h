@@ -1,4 +1,4 @@
-// The word of a far pointer: the place and size of its object, and what is being done with it (docs/heap.md).
+// The word of a far pointer: the place of its object, and what is being done with it (docs/heap.md).
 #pragma once
 
 #include <cstddef>
@@ -13,55 +13,54 @@ inline constexpr std::size_t unit_bytes = 16;
 //
 //     bit   0      moving: the evacuator copies it
 //     bit   1      fetching: somebody brings it in over the object path
+//     bits  0-1    both: huge, an object with whole pages of its own, never moved, without other flags
 //     bit   2      idle: not dereferenced since the evacuator last looked
 //     bit   3      stale: the object's header does not name this word
-//     bit   4      huge: whole pages of its own, never moved
-//     bits  5-6    0
-//     bit   7      small: every object but huge ones
-//     bits  8-16   size in units, header included; 0 for a huge object
-//     bits 17-63   address; the first four are 0
+//     bits  4-46   address, without its lowest four bits, which are 0
+//     bits 47-63   0
 //
-// The lowest byte alone says whether a dereference has nothing to do first (is_plain), and one shift yields the
-// address, so a dereference needs no mask.
+// Without flags the word is the address itself: a dereference takes no step from one to the other
+// (docs/decisions/0101-the-word-is-the-address.md).
 namespace word {
 
 inline constexpr std::uint64_t moving = 1u << 0;
 inline constexpr std::uint64_t fetching = 1u << 1;
 inline constexpr std::uint64_t idle = 1u << 2;
 inline constexpr std::uint64_t stale = 1u << 3;
-inline constexpr std::uint64_t huge = 1u << 4;
-inline constexpr std::uint64_t small = 1u << 7;
 // All of them make a dereference do something first.
 inline constexpr std::uint64_t flags = moving | fetching | idle | stale;
+// Of a small object: somebody works on it. A huge one has both.
+inline constexpr std::uint64_t busy = moving | fetching;
 
-inline constexpr unsigned size_shift = 8;
-inline constexpr std::uint64_t size_mask = std::uint64_t{0x1ff} << size_shift;
-inline constexpr unsigned address_shift = 17;
 inline constexpr unsigned page_shift = 12;
 
-[[nodiscard]] constexpr std::uint64_t of_small(std::uintptr_t address, std::size_t units) {
-  return std::uint64_t{address} << address_shift | std::uint64_t{units} << size_shift | small;
+[[nodiscard]] constexpr std::uint64_t of_small(std::uintptr_t address) {
+  return address;
 }
 [[nodiscard]] constexpr std::uint64_t of_huge(std::uintptr_t address) {
-  return std::uint64_t{address} << address_shift | huge;
+  return address | busy;
 }
 
+[[nodiscard]] constexpr bool is_huge(std::uint64_t value) {
+  return (value & busy) == busy;
+}
 [[nodiscard]] constexpr std::uintptr_t address(std::uint64_t value) {
-  return value >> address_shift;
+  return value & ~flags;
 }
 // The page that the object begins in, by its number (address / page size).
 [[nodiscard]] constexpr std::uint64_t page(std::uint64_t value) {
-  return value >> (address_shift + page_shift);
-}
-[[nodiscard]] constexpr std::size_t units(std::uint64_t value) {
-  return (value & size_mask) >> size_shift;
+  return value >> page_shift;
 }
 [[nodiscard]] constexpr std::uint64_t with_address(std::uint64_t value, std::uintptr_t address) {
-  return std::uint64_t{address} << address_shift | (value & ((std::uint64_t{1} << address_shift) - 1));
+  return address | (value & flags);
 }
-// Whether it refers to a small object, and none of these flags is set.
+// Whether it is null, or refers to a small object and has no flag.
 [[nodiscard]] constexpr bool is_plain(std::uint64_t value) {
-  return (value & 0xff) == small;
+  return (value & flags) == 0;
+}
+// The address of the object of a plain word.
+[[nodiscard]] constexpr std::uintptr_t plain_address(std::uint64_t value) {
+  return value;
 }
 
 }  // namespace word

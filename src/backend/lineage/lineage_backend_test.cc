@@ -14,6 +14,7 @@
 #include <functional>
 
 #include "backend/memory/memory_backend.h"
+#include "tests/support/controlled_members.h"
 
 namespace far::backend {
 namespace {
@@ -115,6 +116,26 @@ TEST_F(lineage, without_a_fork_it_is_the_tier_itself) {
   EXPECT_EQ(used(), 0u);
   EXPECT_FALSE(tested_.wants_tending());
   EXPECT_EQ(opened_, 0);
+}
+
+TEST_F(lineage, a_child_waits_for_time_as_the_inherited_tier_does) {
+  auto tier = std::make_unique<controlled>("tier");
+  bool& waits = tier->waits_for_time;
+  lineage_backend tested(std::move(tier), [this] { return open_own(); }, clock_);
+  const slot_id slot = tested.allocate(1).value();
+  tested.prepare_fork();
+  const pid_t child = fork();
+  if (child == 0) {
+    tested.after_fork_in_child();
+    tested.claim_in_child(slot);
+    tested.close_claims_in_child();
+    const std::unique_ptr<channel> queue = tested.open_channel(16).value();
+    const bool waited = queue->waits_for_time();
+    waits = true;
+    _exit(!waited && queue->waits_for_time() ? 0 : 1);
+  }
+  tested.after_fork_in_parent();
+  expect_success(child);
 }
 
 TEST_F(lineage, a_child_reads_what_it_inherited_and_writes_to_a_tier_of_its_own) {

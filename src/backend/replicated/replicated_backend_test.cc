@@ -250,14 +250,19 @@ TEST_F(replicated, without_copies_a_paused_member_is_waited_for_and_a_lost_one_i
   ASSERT_EQ(write(slot, 5), 0);
   members_[0]->error_code = ETIMEDOUT;
   EXPECT_EQ(read(slot), -1) << "the read that notices";
+  EXPECT_FALSE(queue_->waits_for_time());
   submit(operation::read, slot, page_.data());
   for (int i = 0; i < 50; ++i) {
     EXPECT_EQ(poll_once(), -1) << "waits";
+    EXPECT_TRUE(queue_->waits_for_time());
     tend(2 * ms);
   }
   members_[0]->error_code = 0;
   tend(200 * ms);
   EXPECT_EQ(finish(), 0);
+  EXPECT_FALSE(queue_->waits_for_time());
+  members_[0]->waits_for_time = true;
+  EXPECT_TRUE(queue_->waits_for_time());
   EXPECT_EQ(page_[0], std::byte{5});
   take_down(0);
   EXPECT_EQ(tested_->members()[0].state, member_state::lost);

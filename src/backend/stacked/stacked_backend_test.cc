@@ -15,6 +15,7 @@
 
 #include "backend/lineage/lineage_backend.h"
 #include "backend/zmem/zmem_backend.h"
+#include "tests/support/controlled_members.h"
 #include "tests/support/faulty_backend.h"
 
 namespace far::backend {
@@ -171,6 +172,17 @@ TEST(stacked_backend, one_request_reaches_both_tiers) {
   for (std::uint64_t i = 1; i < 249; ++i) {
     const bytes expected = content(i);
     ASSERT_EQ(std::memcmp(all.data() + i * page_bytes - 100, expected.data(), page_bytes), 0) << i;
+  }
+}
+
+TEST(stacked_backend, waits_for_time_as_one_of_its_tiers_does) {
+  stack tiers(std::make_unique<controlled>("first"), std::make_unique<controlled>("next"));
+  EXPECT_FALSE(tiers.queue->waits_for_time());
+  for (backend* const tier : {tiers.first, tiers.next}) {
+    bool& waits = dynamic_cast<controlled&>(*tier).waits_for_time;
+    waits = true;
+    EXPECT_TRUE(tiers.queue->waits_for_time()) << tier->describe();
+    waits = false;
   }
 }
 

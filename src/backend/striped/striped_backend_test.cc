@@ -87,6 +87,54 @@ TEST_F(striped, parts_of_pages_are_decoded_too) {
   }
 }
 
+// No member tells of them: whoever sleeps until one does would come late.
+TEST_F(striped, reads_that_wait_for_a_lane_begin_in_the_poll_that_frees_one) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  const std::size_t down = holder_of(first).member;
+  take_down(down);
+  constexpr std::size_t count = 16;  // twice as many as there are lanes
+  std::vector<std::byte> found(count * page_bytes);
+  std::vector<request> asked;
+  for (slot_id slot = first; slot < first + 64 && asked.size() < count; ++slot) {
+    if (holder_of(slot).member != down) continue;
+    asked.push_back({.op = operation::read, .slot = slot, .buffer = found.data() + asked.size() * page_bytes});
+  }
+  ASSERT_EQ(queue_->submit(asked), count);
+  EXPECT_TRUE(queue_->waits_for_time());
+  std::array<completion, count> done;
+  EXPECT_EQ(queue_->poll(done), count);
+  EXPECT_FALSE(queue_->waits_for_time());
+  std::vector<std::byte> expected(page_bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(done[i].error_code, 0);
+    fill_page(expected.data(), asked[i].slot, model_[asked[i].slot]);
+    EXPECT_EQ(std::memcmp(asked[i].buffer, expected.data(), page_bytes), 0) << i;
+  }
+  members_[0]->waits_for_time = true;
+  EXPECT_TRUE(queue_->waits_for_time());
+}
+
+// The member that has the pages is away, and so is another one.
+TEST_F(striped, a_read_that_waits_for_a_member_waits_for_time) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  const std::size_t down = holder_of(first).member;
+  take_down(down);
+  take_down((down + 1) % 3);
+  std::vector<std::byte> found(page_bytes);
+  const request asked{.op = operation::read, .slot = first, .buffer = found.data()};
+  EXPECT_FALSE(queue_->waits_for_time());
+  ASSERT_EQ(queue_->submit({&asked, 1}), 1u);
+  completion done;
+  EXPECT_EQ(queue_->poll({&done, 1}), 0u);
+  EXPECT_TRUE(queue_->waits_for_time());
+  members_[down]->error_code = 0;
+  tend(200 * ms);
+  EXPECT_EQ(finish(), 0);
+  EXPECT_FALSE(queue_->waits_for_time());
+}
+
 TEST_F(striped, numbers_of_a_page_that_must_be_decoded_are_reduced_here) {
   open(3, {2, 1});
   const slot_id first = write_new(4);

@@ -1,0 +1,72 @@
+#include "overwrites.h"
+
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/IntrinsicInst.h"
+
+namespace far::compiler {
+namespace {
+
+// More of them are not looked at.
+constexpr std::size_t most_loads = 32;
+
+// All loads of a loop that does nothing else that could read memory, or let another thread know how far it is, or
+// leave the loop before its end.
+bool find_loads(const llvm::Loop& loop, llvm::SmallVectorImpl<const llvm::LoadInst*>& found, bool& has_scopes) {
+  for (const llvm::BasicBlock* const block : loop.blocks()) {
+    for (const llvm::Instruction& one : *block) {
+      if (one.isVolatile() || one.isAtomic() || !llvm::isGuaranteedToTransferExecutionToSuccessor(&one)) return false;
+      has_scopes |= llvm::isa<llvm::NoAliasScopeDeclInst>(one);
+      if (const auto* const call = llvm::dyn_cast<llvm::CallBase>(&one)) {
+        const auto* const intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(call);
+        const bool is_note = intrinsic != nullptr && intrinsic->isAssumeLikeIntrinsic();
+        if (!is_note && !call->doesNotAccessMemory()) return false;
+      }
+      if (const auto* const load = llvm::dyn_cast<llvm::LoadInst>(&one)) {
+        if (found.size() == most_loads) return false;
+        found.push_back(load);
+      }
+    }
+  }
+  return true;
+}
+
+// An inner loop without an end would leave bytes unwritten for ever.
+bool ends(const llvm::Loop& loop, llvm::ScalarEvolution& evolution) {
+  return llvm::all_of(loop.getSubLoops(), [&evolution](const llvm::Loop* inner) {
+    return evolution.hasLoopInvariantBackedgeTakenCount(inner) && ends(*inner, evolution);
+  });
+}
+
+// Whatever the loop accesses by way of the pointer, in all of its iterations. Of arguments that are `restrict` within
+// an iteration nothing is known beyond it.
+llvm::MemoryLocation reach_of(const llvm::Instruction& access, bool has_scopes) {
+  llvm::MemoryLocation all =
+      llvm::MemoryLocation::get(&access).getWithNewSize(llvm::LocationSize::beforeOrAfterPointer());
+  if (has_scopes) all.AATags.Scope = all.AATags.NoAlias = nullptr;
+  return all;
+}
+
+}  // namespace
+
+bool overwrites_all(const llvm::StoreInst& store, std::int64_t step_bytes, const llvm::Loop& loop,
+                    llvm::ScalarEvolution& evolution, llvm::AAResults& aliases) {
+  const llvm::DataLayout& layout = store.getDataLayout();
+  const llvm::Type* const type = store.getValueOperand()->getType();
+  const llvm::TypeSize bits = layout.getTypeSizeInBits(const_cast<llvm::Type*>(type));
+  if (bits.isScalable() || step_bytes <= 0 || bits.getFixedValue() != 8 * static_cast<std::uint64_t>(step_bytes) ||
+      !store.isSimple() || !loop.contains(&store)) {
+    return false;
+  }
+  llvm::SmallVector<const llvm::LoadInst*, 8> loads;
+  bool has_scopes = false;
+  if (!find_loads(loop, loads, has_scopes) || !ends(loop, evolution)) return false;
+  llvm::BatchAAResults across(aliases);
+  across.enableCrossIterationMode();
+  const llvm::MemoryLocation written = reach_of(store, has_scopes);
+  return llvm::all_of(loads, [&](const llvm::LoadInst* load) {
+    return across.alias(reach_of(*load, has_scopes), written) == llvm::AliasResult::NoAlias;
+  });
+}
+
+}  // namespace far::compiler
