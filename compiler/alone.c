@@ -15,8 +15,6 @@ SLOW_PATH void __farheap_stream(void);
 SLOW_PATH void __farheap_gather(void);
 SLOW_PATH uint64_t __farheap_look(void);
 SLOW_PATH void __farheap_ahead(void);
-HIDDEN void __farheap_copy(void);
-HIDDEN void __farheap_set(void);
 
 SLOW_PATH void __farheap_guard(void) {}
 SLOW_PATH void __farheap_guards(void) {}
@@ -27,10 +25,26 @@ SLOW_PATH uint64_t __farheap_look(void) {
   return 0;
 }
 SLOW_PATH void __farheap_ahead(void) {}
-HIDDEN void __farheap_copy(void) {}
-HIDDEN void __farheap_set(void) {}
 
-/* Of programs with allocation calls of their own. */
+/* Of programs with such calls of their own. */
+__attribute__((weak)) void* memcpy(void* restrict to, const void* restrict from, size_t bytes);
+__attribute__((weak)) void* memmove(void* to, const void* from, size_t bytes);
+__attribute__((weak)) void* memset(void* to, int value, size_t bytes);
+HIDDEN void __farheap_copy(void* to, const void* from, size_t bytes);
+HIDDEN void __farheap_move(void* to, const void* from, size_t bytes);
+HIDDEN void __farheap_set(void* to, int value, size_t bytes);
+
+HIDDEN void __farheap_copy(void* to, const void* from, size_t bytes) {
+  memcpy(to, from, bytes);
+}
+HIDDEN void __farheap_move(void* to, const void* from, size_t bytes) {
+  memmove(to, from, bytes);
+}
+HIDDEN void __farheap_set(void* to, int value, size_t bytes) {
+  memset(to, value, bytes);
+}
+
+/* And with allocation calls. */
 __attribute__((weak)) void* malloc(size_t bytes);
 __attribute__((weak)) void* calloc(size_t count, size_t bytes);
 __attribute__((weak)) void* realloc(void* block, size_t bytes);

@@ -1,9 +1,8 @@
-#include "copies.h"
-
+// Calls of memcpy(), memmove() and memset(): code of the C library, which tells the runtime nothing.
+#include "function_pass.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
-#include "llvm/IR/MDBuilder.h"
-#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "passes.h"
 #include "report.h"
 
 namespace far::compiler {
@@ -12,66 +11,58 @@ namespace {
 // Fewer bytes are not worth a report: a walk that is as short has none, either.
 constexpr std::uint64_t least_bytes = 4 * page_bytes;
 
-bool may_be_long(const llvm::MemIntrinsic& call) {
-  const auto* const bytes = llvm::dyn_cast<llvm::ConstantInt>(call.getLength());
-  return bytes == nullptr || bytes->getValue().uge(least_bytes);
-}
-
 // Why the call stays as it is; null if it is to be told.
-const char* why_not(const llvm::MemIntrinsic& call) {
+const char* why_not(const llvm::MemIntrinsic& call, llvm::ScalarEvolution& evolution) {
   if (call.isVolatile()) return "volatile";
-  const char* why = nullptr;
+  if (evolution.getUnsignedRangeMax(evolution.getSCEV(call.getLength())).ult(least_bytes)) return "short";
   const auto* const transfer = llvm::dyn_cast<llvm::MemTransferInst>(&call);
-  if (transfer != nullptr && transfer->getSourceAddressSpace() != 0) return "in an address space of its own";
+  if (call.getDestAddressSpace() != 0 || (transfer != nullptr && transfer->getSourceAddressSpace() != 0)) {
+    return "in an address space of its own";
+  }
+  const char* why = nullptr;
   if (may_be_far(call, call.getDest(), &why)) return nullptr;
   return transfer != nullptr && may_be_far(call, transfer->getSource(), &why) ? nullptr : why;
 }
 
-//     before -> is long? -> has evicted? -> support -> behind
-//         \_____________________\__> the call as it is _/
+// In the place of the call: the argument registers are the same, so that the code does not grow.
 void tell(llvm::MemIntrinsic& call, emitter& emit) {
-  llvm::Function& function = *call.getFunction();
-  llvm::BasicBlock* const before = call.getParent();
-  llvm::BasicBlock* const plain = llvm::SplitBlock(before, &call);
-  llvm::BasicBlock* const behind = llvm::SplitBlock(plain, call.getNextNode());
-  llvm::BasicBlock* const is_long = llvm::BasicBlock::Create(function.getContext(), "farheap.copy", &function, behind);
-  llvm::BasicBlock* const told =
-      llvm::BasicBlock::Create(function.getContext(), "farheap.copy.told", &function, behind);
-  llvm::MDNode* const unlikely = llvm::MDBuilder(function.getContext()).createUnlikelyBranchWeights();
-
-  before->getTerminator()->eraseFromParent();
-  llvm::IRBuilder<> at(before);
-  at.SetCurrentDebugLocation(call.getDebugLoc());
+  llvm::IRBuilder<> at(&call);
   llvm::Value* const bytes = at.CreateZExtOrTrunc(call.getLength(), at.getInt64Ty());
-  at.CreateCondBr(at.CreateICmpUGE(bytes, at.getInt64(least_bytes)), is_long, plain, unlikely);
-  at.SetInsertPoint(is_long);
-  llvm::Value* const evicted = at.CreateLoad(at.getInt64Ty(), emit.load(at, field::has_evicted), /*isVolatile=*/true);
-  at.CreateCondBr(at.CreateICmpNE(evicted, at.getInt64(0)), told, plain, unlikely);
-  at.SetInsertPoint(told);
-  if (const auto* const transfer = llvm::dyn_cast<llvm::MemTransferInst>(&call)) {
-    at.CreateCall(emit.copy(), {call.getDest(), transfer->getSource(), bytes, emit.site_of(function)});
+  llvm::CallInst* told = nullptr;
+  if (auto* const set = llvm::dyn_cast<llvm::MemSetInst>(&call)) {
+    told = at.CreateCall(emit.set(), {call.getDest(), at.CreateZExt(set->getValue(), at.getInt32Ty()), bytes});
   } else {
-    llvm::Value* const value = llvm::cast<llvm::MemSetInst>(call).getValue();
-    at.CreateCall(emit.set(), {call.getDest(), value, bytes, emit.site_of(function)});
+    llvm::Value* const source = llvm::cast<llvm::MemTransferInst>(call).getSource();
+    told =
+        at.CreateCall(llvm::isa<llvm::MemMoveInst>(call) ? emit.move() : emit.copy(), {call.getDest(), source, bytes});
   }
-  at.CreateBr(behind);
+  told->setTailCallKind(call.getTailCallKind());
+  call.eraseFromParent();
 }
+
+class copy_teller : function_pass {
+ public:
+  using function_pass::function_pass;
+
+  bool run() {
+    llvm::SmallVector<llvm::MemIntrinsic*, 8> found;
+    for (llvm::Instruction& one : llvm::instructions(function_)) {
+      auto* const call = llvm::dyn_cast<llvm::MemIntrinsic>(&one);
+      if (call == nullptr || llvm::isa<llvm::MemCpyInlineInst, llvm::MemSetInlineInst>(call)) continue;
+      const char* const why = why_not(*call, evolution_);
+      chosen_report().add(*call, remarks_, {"copy", why == nullptr, why == nullptr ? "a call of the C library" : why});
+      if (why == nullptr) found.push_back(call);
+    }
+    for (llvm::MemIntrinsic* const call : found) tell(*call, emit_);
+    return !found.empty();
+  }
+};
 
 }  // namespace
 
-bool tell_copies(llvm::Function& function, llvm::OptimizationRemarkEmitter& remarks, emitter& emit) {
-  llvm::SmallVector<llvm::MemIntrinsic*, 8> found;
-  for (llvm::Instruction& one : llvm::instructions(function)) {
-    auto* const call = llvm::dyn_cast<llvm::MemIntrinsic>(&one);
-    if (call == nullptr || llvm::isa<llvm::MemCpyInlineInst, llvm::MemSetInlineInst>(call) || !may_be_long(*call)) {
-      continue;
-    }
-    const char* const why = why_not(*call);
-    chosen_report().add(*call, remarks, {"copy", why == nullptr, why == nullptr ? "a call of the C library" : why});
-    if (why == nullptr) found.push_back(call);
-  }
-  for (llvm::MemIntrinsic* const call : found) tell(*call, emit);
-  return !found.empty();
+llvm::PreservedAnalyses copies::run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses) {
+  if (is_left_alone(function)) return llvm::PreservedAnalyses::all();
+  return copy_teller(function, analyses).run() ? llvm::PreservedAnalyses::none() : llvm::PreservedAnalyses::all();
 }
 
 }  // namespace far::compiler

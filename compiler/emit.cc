@@ -111,13 +111,12 @@ llvm::Constant* emitter::walk_of(llvm::ArrayRef<walked> streams, std::uint64_t i
                                   "__farheap_walk");
 }
 
-llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result,
-                                        llvm::CallingConv::ID convention) {
+llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result) {
   llvm::FunctionType* const type =
       llvm::FunctionType::get(result != nullptr ? result : llvm::Type::getVoidTy(context_), parameters, false);
   llvm::FunctionCallee called = module_.getOrInsertFunction(name, type);
   auto* const function = llvm::cast<llvm::Function>(called.getCallee());
-  function->setCallingConv(convention);
+  function->setCallingConv(llvm::CallingConv::PreserveMost);
   function->setVisibility(llvm::GlobalValue::HiddenVisibility);
   function->setDSOLocal(true);
   function->addFnAttr(llvm::Attribute::Cold);
@@ -162,17 +161,28 @@ llvm::FunctionCallee emitter::ahead() {
   return slow_path(ahead_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
 }
 
-// In place of calls of the C library, with its calling convention.
-llvm::FunctionCallee emitter::copy() {
+llvm::FunctionCallee emitter::library_call(const char* name, llvm::Type* second) {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
-  return slow_path(copy_call, {pointer, pointer, llvm::Type::getInt64Ty(context_), pointer}, nullptr,
-                   llvm::CallingConv::C);
+  llvm::FunctionType* const type = llvm::FunctionType::get(llvm::Type::getVoidTy(context_),
+                                                           {pointer, second, llvm::Type::getInt64Ty(context_)}, false);
+  llvm::FunctionCallee called = module_.getOrInsertFunction(name, type);
+  auto* const function = llvm::cast<llvm::Function>(called.getCallee());
+  function->setVisibility(llvm::GlobalValue::HiddenVisibility);
+  function->setDSOLocal(true);
+  function->addFnAttr(llvm::Attribute::NoUnwind);
+  return called;
+}
+
+llvm::FunctionCallee emitter::copy() {
+  return library_call(copy_call, llvm::PointerType::getUnqual(context_));
+}
+
+llvm::FunctionCallee emitter::move() {
+  return library_call(move_call, llvm::PointerType::getUnqual(context_));
 }
 
 llvm::FunctionCallee emitter::set() {
-  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
-  return slow_path(set_call, {pointer, llvm::Type::getInt8Ty(context_), llvm::Type::getInt64Ty(context_), pointer},
-                   nullptr, llvm::CallingConv::C);
+  return library_call(set_call, llvm::Type::getInt32Ty(context_));
 }
 
 // Another thread may write the state. It is not loaded by an atomic load, which the compiler would not fuse with the

@@ -37,7 +37,9 @@ class emitter {
   llvm::FunctionCallee gather();
   llvm::FunctionCallee look();
   llvm::FunctionCallee ahead();
+  // In place of memcpy(), memmove() and memset().
   llvm::FunctionCallee copy();
+  llvm::FunctionCallee move();
   llvm::FunctionCallee set();
   llvm::FunctionCallee guards();
   llvm::FunctionCallee hot();
@@ -46,8 +48,9 @@ class emitter {
 
  private:
   llvm::StructType* shape();
-  llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result = nullptr,
-                                 llvm::CallingConv::ID convention = llvm::CallingConv::PreserveMost);
+  llvm::FunctionCallee slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters,
+                                 llvm::Type* result = nullptr);
+  llvm::FunctionCallee library_call(const char* name, llvm::Type* second);
 
   llvm::Module& module_;
   llvm::LLVMContext& context_;

@@ -1,4 +1,4 @@
-// The two passes.
+// The passes over functions.
 #pragma once
 
 #include "llvm/IR/PassManager.h"
@@ -9,6 +9,12 @@ namespace far::compiler {
 // tells the runtime how far the loop is and how far it will go (TrackFM, section 3.4, moved out of the loop's body).
 // Without a runtime, and for few iterations, there is one chunk. Gathers (gathers.h) are told at chunks, too.
 struct streams : llvm::PassInfoMixin<streams> {
+  static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses);
+};
+
+// Runs before guards. Sends calls of memcpy(), memmove() and memset() that may move much memory to the support
+// (support.c). After the first eviction, it makes long ones in chunks and tells of them as a loop does.
+struct copies : llvm::PassInfoMixin<copies> {
   static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses);
 };
 

@@ -33,7 +33,9 @@ void add_passes(llvm::PassBuilder& to) {
   });
   to.registerVectorizerStartEPCallback(add_streams);
   const auto guard = [](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
-    if (with_guards && level != llvm::OptimizationLevel::O0) {
+    if (level == llvm::OptimizationLevel::O0) return;
+    if (with_streams) passes.addPass(llvm::createModuleToFunctionPassAdaptor(copies()));
+    if (with_guards) {
       llvm::FunctionPassManager place;
       place.addPass(llvm::LoopSimplifyPass());  // a guard that moves out of a loop needs a block in front of it
       place.addPass(guards());

@@ -18,6 +18,7 @@ inline constexpr const char* gather_call = "__farheap_gather";
 inline constexpr const char* look_call = "__farheap_look";
 inline constexpr const char* ahead_call = "__farheap_ahead";
 inline constexpr const char* copy_call = "__farheap_copy";
+inline constexpr const char* move_call = "__farheap_move";
 inline constexpr const char* set_call = "__farheap_set";
 
 inline constexpr std::uint64_t page_bytes = 4096;

@@ -1,6 +1,5 @@
 #include <optional>
 
-#include "copies.h"
 #include "function_pass.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/IR/Instructions.h"
@@ -37,8 +36,7 @@ class splitter : function_pass {
     }
     for (plan& one : plans) expand(one);
     for (plan& one : plans) split(one, function_, emit_);
-    const bool has_copies = tell_copies(function_, remarks_, emit_);
-    return !plans.empty() || has_copies;
+    return !plans.empty();
   }
 
  private:

@@ -35,8 +35,9 @@ SLOW_PATH void __farheap_hot(const void* address, uint64_t write, struct far_hin
 struct far_walk;
 SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations, uint64_t rest, const char* first,
                                 const char* second, const char* third);
-HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes, struct far_hint_site* site);
-HIDDEN void __farheap_set(char* to, uint8_t value, uint64_t bytes, struct far_hint_site* site);
+HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes);
+HIDDEN void __farheap_move(char* to, const char* from, uint64_t bytes);
+HIDDEN void __farheap_set(char* to, int value, uint64_t bytes);
 struct far_loop;
 SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
                                 struct far_loop* loop);
@@ -176,27 +177,51 @@ static uint64_t part_of(uint64_t rest) {
   return rest < copied_at_once ? rest : copied_at_once;
 }
 
-/* memmove() and memset() of much memory, after the first eviction: in chunks, of which the runtime is told as of those
- * of a loop. What is written to need not come. */
-HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes, struct far_hint_site* site) {
+static struct far_hint_site of_copies = {"memcpy, memmove or memset", 1, 0};
+
+/* Apart from the short way of few bytes. */
+__attribute__((cold, noinline)) static void move_far(char* to, const char* from, uint64_t bytes) {
   if ((uintptr_t)to - (uintptr_t)from < bytes || (uintptr_t)from - (uintptr_t)to < bytes) {
     memmove(to, from, bytes);
     return;
   }
   for (uint64_t done = 0, part = 0; done < bytes; done += part) {
     part = part_of(bytes - done);
-    tell_stream(from + done, (int64_t)part, (int64_t)(bytes - done), done == 0, 0, site);
-    tell_stream(to + done, (int64_t)part, (int64_t)(bytes - done), done == 0, writes | overwrites, site);
+    tell_stream(from + done, (int64_t)part, (int64_t)(bytes - done), done == 0, 0, &of_copies);
+    tell_stream(to + done, (int64_t)part, (int64_t)(bytes - done), done == 0, writes | overwrites, &of_copies);
     memcpy(to + done, from + done, part);
   }
 }
 
-HIDDEN void __farheap_set(char* to, uint8_t value, uint64_t bytes, struct far_hint_site* site) {
+__attribute__((cold, noinline)) static void set_far(char* to, int value, uint64_t bytes) {
   for (uint64_t done = 0, part = 0; done < bytes; done += part) {
     part = part_of(bytes - done);
-    tell_stream(to + done, (int64_t)part, (int64_t)(bytes - done), done == 0, writes | overwrites, site);
+    tell_stream(to + done, (int64_t)part, (int64_t)(bytes - done), done == 0, writes | overwrites, &of_copies);
     memset(to + done, value, part);
   }
+}
+
+/* Whether the runtime is to be told of so many bytes. */
+static bool is_told(uint64_t bytes) {
+  return __builtin_expect(bytes >= least_bytes, 0) &&
+         __atomic_load_n(__farheap_compiled.has_evicted, __ATOMIC_RELAXED) != 0;
+}
+
+/* memcpy(), memmove() and memset(): of much memory, and after the first eviction, in chunks, of which the runtime is
+ * told as of those of a loop. What is written to need not come. */
+HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes) {
+  if (is_told(bytes)) return move_far(to, from, bytes);
+  memcpy(to, from, bytes);
+}
+
+HIDDEN void __farheap_move(char* to, const char* from, uint64_t bytes) {
+  if (is_told(bytes)) return move_far(to, from, bytes);
+  memmove(to, from, bytes);
+}
+
+HIDDEN void __farheap_set(char* to, int value, uint64_t bytes) {
+  if (is_told(bytes)) return set_far(to, value, bytes);
+  memset(to, value, bytes);
 }
 
 /* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */

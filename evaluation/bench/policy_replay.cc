@@ -31,11 +31,13 @@ class replayed_engine {
     ++resident_;
     const page_word before = pages_.load(page);
     const bool left_before = before.where() == state::remote;
-    const bool hot = left_before && (epoch() - before.epoch()) % page_word::epochs < order_->remembered_epochs();
+    const unsigned epochs_away = (epoch() - before.epoch()) % page_word::epochs;
+    const bool hot = left_before && epochs_away < order_->remembered_epochs();
+    const bool has_returned = left_before && epochs_away < order_->recalled_epochs();
     change(page, [](page_word word) { return word.with_state(state::fetching); });
     change(page,
            [hot](page_word word) { return word.with_state(state::resident).with_accessed(hot).with_queued(true); });
-    order_->admit(page, engine::temperature::warm);
+    order_->admit(page, has_returned ? engine::temperature::returned : engine::temperature::warm);
   }
   [[nodiscard]] std::uint64_t misses() const { return misses_; }
 

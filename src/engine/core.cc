@@ -52,6 +52,7 @@ void core_state::set_order(std::unique_ptr<policy> chosen) {
   const lock_guard guard(order_lock_);
   order_ = std::move(chosen);
   remembered_epochs_ = order_->remembered_epochs();
+  recalled_epochs_ = order_->recalled_epochs();
 }
 
 // Flag and entry change together under the order's lock, which a fork holds: the child has both or neither.

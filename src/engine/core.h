@@ -68,6 +68,7 @@ class core_state {
   [[nodiscard]] std::size_t ordered_pages();
   // The policy's (policy.h).
   [[nodiscard]] unsigned remembered_epochs() const { return remembered_epochs_; }
+  [[nodiscard]] unsigned recalled_epochs() const { return recalled_epochs_; }
 
   // Charges one frame for a miss; may exceed the budget while eviction is stalled.
   [[nodiscard]] bool charge_for_miss();
@@ -167,6 +168,7 @@ class core_state {
   spin_lock order_lock_;
   std::unique_ptr<policy> order_ FAR_GUARDED_BY(order_lock_) FAR_POINTEE_GUARDED_BY(order_lock_);
   unsigned remembered_epochs_ = 0;
+  unsigned recalled_epochs_ = 0;
   std::atomic<stall_reason> stall_{stall_reason::none};
   std::atomic<bool> stall_announced_{false};
   std::atomic<bool> refused_guard_announced_{false};
@@ -206,6 +208,7 @@ class core_for_misses : public core_for_ranges {
 
   using core_state::count;
   using core_state::evictions;
+  using core_state::recalled_epochs;
   using core_state::remembered_epochs;
   using core_state::writes;
   using core_state::writes_tracked;

@@ -498,14 +498,16 @@ void fetcher::install_in_pieces(std::span<const arrival> run, platform::mapping 
 void fetcher::make_resident(page_id page, const purpose& why, bool writable) {
   const page_word before = shared_.pages.load(page);
   const bool is_missed = why.are_wanted || why.demanded == page;
-  const bool hot = is_missed && shared_.evictions.epochs_since(before.epoch()) < shared_.remembered_epochs();
+  const unsigned epochs_away = shared_.evictions.epochs_since(before.epoch());
+  const bool hot = is_missed && epochs_away < shared_.remembered_epochs();
   shared_.pages.update(page, [=](page_word word) {
     const page_word resident =
         word.with_state(state::resident).with_accessed(hot).with_dirty(writable).with_fetched(true);
     return why.write ? resident.with_place(page_word::no_place) : resident;
   });
   if (why.write) shared_.free_slot(before.place());
-  shared_.admit(page, temperature::warm);
+  const bool has_returned = is_missed && epochs_away < shared_.recalled_epochs();
+  shared_.admit(page, has_returned ? temperature::returned : temperature::warm);
 }
 
 }  // namespace far::engine

@@ -60,10 +60,12 @@ class played_engine {
     if (resident_ == local_.limit_pages()) evict_one();
     ++resident_;
     if (!is_missed && time_.epochs_since(pages_.load(page).epoch()) <= neighbourhood::soon) count_.returned_along.add();
-    const bool hot = is_missed && time_.epochs_since(pages_.load(page).epoch()) < order_->remembered_epochs();
+    const unsigned epochs_away = time_.epochs_since(pages_.load(page).epoch());
+    const bool hot = is_missed && epochs_away < order_->remembered_epochs();
+    const bool has_returned = is_missed && epochs_away < order_->recalled_epochs();
     put(pages_, page, state::resident, pages_.load(page).epoch());
     pages_.update(page, [hot](page_word word) { return word.with_accessed(hot).with_queued(true); });
-    order_->admit(page, temperature::warm);
+    order_->admit(page, has_returned ? temperature::returned : temperature::warm);
     unused_[page] = !is_missed;
   }
   void evict_one() {

@@ -16,9 +16,10 @@
 
 namespace far::engine {
 
-// `cold` pages are wanted as the next victims, `warm` ones have just been used, `hot` ones could not leave because they
-// are in use, or were taken back on their way out.
-enum class temperature : std::uint8_t { cold, warm, hot };
+// `cold` pages are wanted as the next victims, `warm` ones have just been used, `returned` ones as well, and they left
+// not long ago (policy::recalled_epochs()). `hot` ones could not leave because they are in use, or were taken back on
+// their way out.
+enum class temperature : std::uint8_t { cold, warm, returned, hot };
 
 class policy {
  public:
@@ -38,6 +39,8 @@ class policy {
   // A page missed again before so many epochs have passed since it left (eviction_clock: an eighth of the budget
   // evicted) comes in marked as accessed.
   [[nodiscard]] virtual unsigned remembered_epochs() const { return 8; }
+  // A page missed again before so many have passed comes in as `returned`. 0: none does.
+  [[nodiscard]] virtual unsigned recalled_epochs() const { return 0; }
 
   // How many pages it holds.
   [[nodiscard]] virtual std::size_t size() const = 0;

@@ -290,6 +290,55 @@ TEST(two_queues, a_page_that_comes_back_again_and_again_goes_round_before_it_lea
   EXPECT_EQ(order.select(1), std::vector<page_id>{0}) << "it begins again";
 }
 
+// How often one page goes round before it leaves, beside another one that does not.
+unsigned rounds_of(tested_policy& order, page_id page) {
+  for (unsigned rounds = 0;; ++rounds) {
+    bring_back(order, 1000 + rounds, 1);
+    const std::vector<page_id> left = order.select(1);
+    if (left == std::vector<page_id>{page}) {
+      order.drain();
+      return rounds;
+    }
+  }
+}
+
+TEST(two_queues, the_more_often_a_page_has_come_back_the_longer_it_goes_round) {
+  tested_policy order("2q");
+  for (const unsigned rounds : {0u, 1u, 2u, 3u, 4u, 5u, 6u, 6u}) {
+    bring_back(order, 0, 1);
+    EXPECT_EQ(rounds_of(order, 0), rounds);
+  }
+}
+
+TEST(two_queues, a_page_that_is_a_little_late_is_a_newcomer_that_counts_on_when_it_is_soon_again) {
+  tested_policy order("2q");
+  for (int times = 0; times < 3; ++times) {
+    bring_back(order, 0, 1);
+    EXPECT_EQ(order.drain(), std::vector<page_id>{0});
+  }
+  bring_back(order, 10, 30);
+  order.make_resident(0);
+  order.admit(0, temperature::returned);
+  for (page_id page = 50; page < 60; ++page) {
+    order.make_resident(page);
+    order.admit(page, temperature::warm);
+  }
+  EXPECT_EQ(order.select(1), std::vector<page_id>{0}) << "the first of the newcomers";
+  order.drain();
+  bring_back(order, 0, 1);
+  EXPECT_EQ(rounds_of(order, 0), 3) << "it has been soon four times";
+}
+
+TEST(two_queues, a_victim_is_found_soon_where_all_pages_go_round) {
+  tested_policy order("2q");
+  for (int times = 0; times < 7; ++times) {
+    bring_back(order, 0, 500);
+    EXPECT_EQ(order.drain().size(), 500u);
+  }
+  bring_back(order, 0, 500);
+  EXPECT_EQ(order.select(2), (std::vector<page_id>{32, 33}));
+}
+
 // Pages come and go. Of those that leave the newcomers, and of those that leave the proven, one in so many is missed
 // again soon. Returns the share of newcomers in the end.
 double share_after(two_queues&& order, residency& pages, page_id newcomers_one_in, page_id proven_one_in) {

@@ -9,6 +9,10 @@ namespace {
 
 constexpr unsigned rounds_shift = 56;
 
+// So many pages go round for a victim at most, on average over a call: where all have rounds left, a call would pass
+// through the whole queue, with a lock held for which misses wait.
+constexpr std::size_t most_rounds_a_victim = 16;
+
 page_id entry_of(page_id page, unsigned rounds) {
   return page | page_id{rounds} << rounds_shift;
 }
@@ -47,20 +51,22 @@ void two_queues::admit(page_id page, temperature how) {
   // Pages that cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would
   // ever be offered.
   if (how == temperature::hot) return proven_.push_back(page);
-  const unsigned returns = note_return(page, was_accessed);
+  const unsigned returns = note_return(page, was_accessed, how == temperature::returned);
   if (returns == 0) return newcomers_.push_back(page);
   proven_.push_back(entry_of(page, returns - 1));
 }
 
 std::size_t two_queues::select(std::span<page_id> victims) {
   std::size_t found = 0;
+  std::size_t may_go_round = victims.size() * most_rounds_a_victim;
   for (std::size_t looked_at = size(); looked_at > 0 && found < victims.size(); --looked_at) {
     const auto most = static_cast<std::size_t>(static_cast<double>(size()) * newcomers_share_);
     const queue from = proven_.empty() || newcomers_.size() > most ? queue::newcomers : queue::proven;
     const page_id entry = (from == queue::newcomers ? newcomers_ : proven_).pop_front();
     const page_id page = page_of(entry);
     const auto rounds = static_cast<unsigned>(entry >> rounds_shift);
-    if (rounds > 0 && pages_.load(page).where() == state::resident) {
+    if (rounds > 0 && may_go_round > 0 && pages_.load(page).where() == state::resident) {
+      --may_go_round;
       proven_.push_back(entry_of(page, rounds - 1));
     } else if (spare_if_used(pages_, page)) {
       proven_.push_back(page);
@@ -72,13 +78,16 @@ std::size_t two_queues::select(std::span<page_id> victims) {
   return found;
 }
 
-// Returns how many times in a row it has been missed again soon, this time included.
-unsigned two_queues::note_return(page_id page, bool is_soon) {
+// Returns how often it has been missed again soon, this time included; 0 if this time was not soon. A page that is only
+// a little late comes as a newcomer, but what is known of it counts again when it is soon the next time: popular pages
+// are late now and then.
+unsigned two_queues::note_return(page_id page, bool is_soon, bool is_little_late) {
   std::uint8_t& history = histories_[page];
   if (is_soon) left_[history >> left_shift].returned += 1;
   const std::uint8_t before = history & returns_mask;
-  history = is_soon ? std::min<std::uint8_t>(before + 1, most_returns) : std::uint8_t{0};
-  return history;
+  if (is_soon) return history = std::min<std::uint8_t>(before + 1, most_returns);
+  history = is_little_late ? before : std::uint8_t{0};
+  return 0;
 }
 
 void two_queues::note_departure(page_id page, queue from) {

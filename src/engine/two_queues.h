@@ -5,7 +5,7 @@
 // hardware guard does not have: the page's epoch, set when it leaves, serves as 2Q's ghost entry at no cost. Other
 // signs of use (a first write, a rescue, a hint) move a page to the end of the long queue.
 //
-// A page that is missed again soon, time after time, goes round in the long queue once or twice before it leaves. And
+// A page that is missed again soon, time after time, goes round in the long queue up to six times before it leaves. And
 // the share of newcomers follows the misses: the queue whose pages are missed again soon more often becomes longer.
 #pragma once
 
@@ -35,14 +35,16 @@ class two_queues final : public policy {
   [[nodiscard]] std::size_t select(std::span<page_id> victims) override;
   [[nodiscard]] std::size_t size() const override { return newcomers_.size() + proven_.size(); }
   [[nodiscard]] unsigned remembered_epochs() const override { return 3; }
+  [[nodiscard]] unsigned recalled_epochs() const override { return 6; }
   [[nodiscard]] double newcomers_share() const { return newcomers_share_; }
 
  private:
   enum class queue : std::uint8_t { newcomers, proven };
 
-  // A byte a page: bits 0-1 how many times in a row it was missed again soon, bit 7 the queue that it left last.
-  static constexpr std::uint8_t most_returns = 3;
-  static constexpr std::uint8_t returns_mask = 0x03;
+  // A byte a page: bits 0-2 how often it was missed again soon, and at most a little late in between; bit 7 the queue
+  // that it left last.
+  static constexpr std::uint8_t most_returns = 7;
+  static constexpr std::uint8_t returns_mask = 0x07;
   static constexpr unsigned left_shift = 7;
 
   // What left a queue, and what of it was missed again soon; older figures weigh less.
@@ -52,7 +54,7 @@ class two_queues final : public policy {
   };
 
   two_queues(residency& pages, double newcomers, bool follows);
-  [[nodiscard]] unsigned note_return(page_id page, bool is_soon);
+  [[nodiscard]] unsigned note_return(page_id page, bool is_soon, bool is_little_late);
   void note_departure(page_id page, queue from);
   void adapt();
 

@@ -1,6 +1,7 @@
 // Loops and accesses whose code compile_test.py looks at. One a function.
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 long sum(const long* a, size_t n) {
   long total = 0;
@@ -238,4 +239,14 @@ static inline __attribute__((always_inline)) void triple(long* restrict to, cons
 }
 void triple_all(long* a, size_t n) {
   for (size_t i = 0; i < n; ++i) triple(&a[i], &a[i + 1000]);
+}
+
+void copy_bytes(char* restrict to, const char* restrict from, size_t n) {
+  memcpy(to, from, n);
+}
+void move_bytes(char* to, const char* from, size_t n) {
+  memmove(to, from, n);
+}
+void set_bytes(char* to, int value, size_t n) {
+  memset(to, value, n);
 }

@@ -11,6 +11,9 @@ long rows(const long* a, size_t n);
 long sum_few(const long* a);
 long pick(const long* a, const unsigned* indices, size_t n);
 long sum_rows(const long* const* rows, size_t count, size_t n);
+void copy_bytes(char* restrict to, const char* restrict from, size_t n);
+void move_bytes(char* to, const char* from, size_t n);
+void set_bytes(char* to, int value, size_t n);
 long pick_rows(const long* a, const unsigned* const* rows, size_t count, size_t n);
 
 static void expect(int condition, const char* condition_text, int line) {
@@ -46,6 +49,43 @@ static void check_evictions(const long* numbers, const unsigned* indices, size_t
   EXPECT(counted.now_bytes > n * 8 / 2 - (64 << 10) && counted.now_bytes <= n * 8 / 2);
   reset_counts();
   EXPECT(sum(numbers, n) > 0 && counted.now_bytes == n * 8);
+}
+
+static int are_bytes(const char* at, size_t n, size_t first) {
+  for (size_t i = 0; i < n; ++i) {
+    if (at[i] != (char)((first + i) * 7)) return 0;
+  }
+  return 1;
+}
+
+// Calls of the C library that move much memory are told of as loops are.
+static void check_copies(void) {
+  enum { bytes = 300000, edges = 2 * 4096 };
+  char* const from = malloc(2 * bytes);
+  char* const to = malloc(bytes);
+  for (size_t i = 0; i < 2 * bytes; ++i) from[i] = (char)(i * 7);
+  has_evicted = 1;
+  reset_counts();
+  copy_bytes(to, from, bytes);
+  EXPECT(counted.now_bytes == 2 * bytes && counted.spoiled_bytes > bytes - edges && are_bytes(to, bytes, 0));
+  reset_counts();
+  set_bytes(to, 5, bytes);
+  EXPECT(counted.now_bytes == bytes && counted.spoiled_bytes > bytes - edges && to[0] == 5 && to[bytes - 1] == 5);
+  reset_counts();
+  move_bytes(to, from + bytes, bytes);
+  EXPECT(counted.now_bytes == 2 * bytes && counted.spoiled_bytes > bytes - edges && are_bytes(to, bytes, bytes));
+  // Those that overlap, and short ones, are not.
+  reset_counts();
+  move_bytes(from, from + 5000, bytes);
+  move_bytes(from + 100, from, bytes);
+  copy_bytes(to, from, (16 << 10) - 1);
+  EXPECT(counted.calls == 0 && counted.spoiled_bytes == 0 && are_bytes(from + 100, bytes, 5000));
+  has_evicted = 0;
+  copy_bytes(to, from + 100, bytes);
+  has_evicted = 1;
+  EXPECT(counted.calls == 0 && are_bytes(to, bytes, 5000));
+  free(from);
+  free(to);
 }
 
 // Short rows tell of no stream, those up to 256 KiB once of all, and longer ones bit by bit; gathers are told of in
@@ -123,6 +163,7 @@ int main(void) {
   EXPECT(spans(indices, n * 4));
   check_evictions(numbers, indices, n);
   check_rows(numbers, indices, n);
+  check_copies();
   puts("counted");
   free(numbers);
   free(a);

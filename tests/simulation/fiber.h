@@ -1,11 +1,10 @@
 // A stackful fiber, on which a simulated thread runs. All fibers share one OS thread; exactly one runs at a time.
 #pragma once
 
-#include <setjmp.h>
-#include <ucontext.h>
-
 #include <cstddef>
 #include <functional>
+
+#include "fiber/context.h"
 
 namespace far::simulation {
 
@@ -27,27 +26,14 @@ class fiber {
   [[nodiscard]] bool ended() const { return ended_; }
 
  private:
-  static void enter();
-  void before_switch(void** fake_stack, const void* bottom, std::size_t bytes, void* tsan_fiber);
-  void after_switch(void* fake_stack, const void** bottom, std::size_t* bytes);
+  static void enter(void* entered);
 
   std::function<void()> body_;
   std::byte* stack_;
-  ucontext_t own_{};
-  [[maybe_unused]] ucontext_t resumer_{};
-  // Where each side goes on, where no sanitizer watches: swapcontext saves the signal mask, with two system calls.
-  [[maybe_unused]] jmp_buf own_place_;
-  [[maybe_unused]] jmp_buf resumer_place_;
+  far::fiber::context own_;
+  far::fiber::context resumer_;
   bool started_ = false;
   bool ended_ = false;
-
-  // The facts that the sanitizers want to know about both sides of a switch.
-  void* own_fake_stack_ = nullptr;
-  void* resumer_fake_stack_ = nullptr;
-  const void* resumer_bottom_ = nullptr;
-  std::size_t resumer_bytes_ = 0;
-  void* tsan_own_ = nullptr;
-  void* tsan_resumer_ = nullptr;
 };
 
 }  // namespace far::simulation
