@@ -8,6 +8,7 @@
 #include "server/extents.h"
 #include "wire/bytes.h"
 #include "wire/reduction.h"
+#include "wire/rows.h"
 
 namespace far::server {
 namespace {
@@ -69,12 +70,44 @@ class reduce_ranges final : public offload {
   }
 };
 
+// "group": questions about rows, each of several slots (wire/rows.h).
+class group_rows final : public offload {
+ public:
+  [[nodiscard]] std::string_view name() const override { return wire::rows_name; }
+  [[nodiscard]] bool ranges_of(std::span<const std::byte> arguments, wire::batch* into) const override {
+    const std::optional<wire::rows_request> asked = wire::decode_rows(arguments);
+    if (asked) *into = asked->ranges();
+    return asked.has_value();
+  }
+
+  [[nodiscard]] outcome run(const session& data, std::span<const std::byte> arguments,
+                            std::span<std::byte> result) const override {
+    const std::optional<wire::rows_request> asked = wire::decode_rows(arguments);
+    if (!asked) return {wire::status::call_failed, 0, 0};
+    const page_reduction how{.how = asked->question(), .hash = &asked->hash};
+    const std::size_t pages_of_question = pages_of_rows(how.how);
+    std::array<const std::byte*, detail::most_row_pages> pages{};
+    std::byte* to = result.data();
+    for (std::size_t i = 0; i < asked->slot_count; i += pages_of_question) {
+      for (std::size_t page = 0; page < pages_of_question; ++page) {
+        pages[page] = data.address_of(asked->slots[i + page]);
+        if (pages[page] == nullptr) return {wire::status::not_allocated, 0, 0};
+        prefetch_page(pages[page]);
+      }
+      answer_about_rows(how, std::span(pages).first(pages_of_question), to);
+      to += answer_bytes(how.how);
+    }
+    return {wire::status::ok, static_cast<std::size_t>(to - result.data()), asked->slot_count * page_bytes};
+  }
+};
+
 }  // namespace
 
 std::span<const offload* const> built_in_offloads() {
   static const checksum_ranges checksum;
   static const reduce_ranges reduce;
-  static const std::array<const offload*, 2> all{&checksum, &reduce};
+  static const group_rows group;
+  static const std::array<const offload*, 3> all{&checksum, &reduce, &group};
   return all;
 }
 

@@ -11,6 +11,7 @@
 #include "tests/support/scripted_client.h"
 #include "wire/bytes.h"
 #include "wire/reduction.h"
+#include "wire/rows.h"
 
 namespace far::server {
 namespace {
@@ -409,6 +410,22 @@ TEST_F(Serving, ChecksumsWithoutFetching) {
   ASSERT_TRUE(wire::encode_call("no-such-thing", std::span(payload).first<wire::call_header_bytes>()));
   EXPECT_EQ(client.ask(opcode::call, payload).head.result, status::unknown_call);
   EXPECT_FALSE(client.talk.is_over());
+}
+
+TEST_F(Serving, RefusesToGroupRowsOfForeignSlots) {
+  ASSERT_EQ(client.write({{3, 0, page_bytes}}, pattern(page_bytes, 6)), status::ok);
+  const page_hasher hash(11);
+  detail::keyed_rows rows{.rows = page_bytes, .keys = 1};
+  rows.key[0] = {10, 30, detail::number_type::uint8};
+  const page_reduction asked{.how = {.kind = reduction_kind::of_rows, .groups = 30, .rows = &rows}, .hash = &hash};
+  bytes payload(wire::call_header_bytes + wire::rows_bytes + 2 * sizeof(std::uint64_t));
+  for (const std::uint64_t slot : {std::uint64_t{3}, std::uint64_t{100} * wire::block_slots}) {
+    EXPECT_EQ(wire::encode_rows(asked, std::array{std::uint64_t{3}, slot}, payload), payload.size());
+    const message got = client.ask(opcode::call, payload);
+    EXPECT_EQ(got.head.result, slot == 3 ? status::ok : status::not_allocated);
+    EXPECT_EQ(got.payload.size(), slot == 3 ? 2 * answer_bytes(asked.how) : 0);
+  }
+  EXPECT_TRUE(client.talk.is_over());
 }
 
 TEST_F(Serving, ReducesNumbersWithoutFetching) {

@@ -156,6 +156,8 @@ result<outcome> run_offload(const settings& chosen) {
       }
     }
   }
+  const double share = figures.median({tiers.back().workload, "group_by(), where the numbers are", 1}, "wire_share");
+  if (share > 0) figures.aim("group_by(): bytes over the wire of those read", share, "x", 0.02, false);
   aim_answers_of_a_core(figures);
   aim_empty_calls(figures);
   figures.note("times are those of 4 KiB of numbers; a quarter of them fits in local memory");
@@ -165,6 +167,7 @@ result<outcome> run_offload(const settings& chosen) {
                    {"cpu_ns", "ns of CPU", 1, 0},
                    {"server_cpu_ns", "of the server", 1, 0},
                    {"wire_bytes", "bytes sent", 1, 0},
+                   {"wire_share", "of those read", 1, 4},
                    {"waits", "waits", 1, 3},
                    {"bytes_per_s", "GB/s", 1e9, 1},
                    {"p50_ns", "p50 us", 1000, 1},

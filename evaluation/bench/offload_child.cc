@@ -142,8 +142,9 @@ double group(const far::dataframe& table) {
 }
 
 // What a page of the numbers takes. `server`: its process, if it is on this machine.
+// `read_bytes`: those that a walk over all of them would read, if that is shown.
 nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohmann::json& assignment,
-                       const std::function<double()>& way, double expected) {
+                       const std::function<double()>& way, double expected, std::size_t read_bytes = 0) {
   const auto runs = assignment.at("runs").get<unsigned>();
   const auto server = assignment.at("server").get<pid_t>();
   const double pages = static_cast<double>(numbers) * sizeof(double) / page_bytes;
@@ -162,6 +163,9 @@ nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohma
     const auto after = take();
     if (run == 0) continue;  // warms up
     for (std::size_t i = 0; i < shown; ++i) found[names[i]].push_back((after[i] - before[i]) / pages);
+    if (server > 0 && read_bytes > 0) {
+      found["wire_share"].push_back((after[3] - before[3]) / static_cast<double>(read_bytes));
+    }
   }
   return found;
 }
@@ -178,7 +182,7 @@ result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
   table.place(name == "table_groups" ? far::placement::there : far::placement::here);
   const std::function<double()> way = [&] { return group(table); };
   const double expected = std::get<double>(table["number"].max());
-  return measure(here, rows, assignment, way, expected);
+  return measure(here, rows, assignment, way, expected, table["key"].bytes() + table["number"].bytes());
 }
 
 }  // namespace

@@ -47,7 +47,9 @@ struct request {
   std::uint64_t avoid = 0;
   bool is_needed = true;  // false, of a read: nobody waits for the bytes, so the user is not told when it fails
   // Of a read of a part of one slot, if backend::reduces(): the buffer gets answer_bytes() (base/page_reduction.h) in
-  // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server cannot do that.
+  // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server cannot do that. A question
+  // about rows, if backend::reduces_rows(), is a read of the first of its slots as a whole, and needs all of them in
+  // one server: EXDEV: none has them all.
   const page_reduction* reduce = nullptr;
 
   // The bytes that a read brings, or a write takes.
@@ -169,6 +171,8 @@ class backend {
 
   // Whether reads may ask for a reduction (AIFM, section 4.3: active remote components).
   [[nodiscard]] virtual bool reduces() const { return false; }
+  // Whether they may ask about rows, too, whose pages lie in several slots.
+  [[nodiscard]] virtual bool reduces_rows() const { return false; }
 
   // Does a step of what is to be done behind the transfers (connect again, make slots available ahead of need, restore
   // copies) and returns after how many nanoseconds it wants the next call; never blocks. One thread at a time calls it.

@@ -6,6 +6,7 @@
 #include "base/number_types.h"
 #include "base/page_groups.h"
 #include "base/page_reduction.h"
+#include "base/page_rows.h"
 
 namespace far {
 namespace {
@@ -139,7 +140,9 @@ void find_matches(const reduction& how, std::span<const std::byte> bytes, std::b
 }  // namespace
 
 bool is_valid(const reduction& how) {
-  if (how.type > detail::last_number_type || how.kind > detail::last_reduction_kind) return false;
+  if (how.type > detail::last_number_type) return false;
+  if (how.kind == reduction_kind::of_rows) return is_valid_of_rows(how);
+  if (how.kind > detail::last_kind_of_page) return false;
   if (how.kind == reduction_kind::computed) {
     return how.function != nullptr && how.function->result_bytes % 8 == 0 &&
            how.function->result_bytes <= detail::most_function_result &&
@@ -176,6 +179,7 @@ std::size_t found_bytes(const reduction& how) {
              detail::group_counts_bytes(how.groups);
     }
     case reduction_kind::computed: return how.function->result_bytes;
+    case reduction_kind::of_rows: return found_bytes_of_rows(how);
     case reduction_kind::values:
     case reduction_kind::distinct: break;
   }
@@ -201,7 +205,8 @@ void find(const reduction& how, std::span<const std::byte> numbers, std::byte* t
       case reduction_kind::matches:
       case reduction_kind::group_sums:
       case reduction_kind::group_bounds:
-      case reduction_kind::computed: break;
+      case reduction_kind::computed:
+      case reduction_kind::of_rows: break;
       case reduction_kind::marks: return find_marks(how, all, to);
       case reduction_kind::counts: return find_counts(how, all, to);
       case reduction_kind::values: return find_values(how, all, to);

@@ -50,19 +50,30 @@ inline constexpr std::size_t most_packed_group_bytes = page_bytes * 6 / 8;  // o
 void pack_groups(const reduction& how, const std::uint8_t* groups, std::size_t numbers, std::byte* to);
 void unpack_groups(const reduction& how, const std::byte* packed, std::size_t numbers, std::uint8_t* to);
 
-// A question to a store about one of its pages. The answer has found_bytes(), and then hash_of_pieces() of the page
-// that it was computed from.
+// A question to a store about one of its pages, or several (of_rows). The answer has found_bytes(), and then
+// hash_of_pieces() of the page that it was computed from, or hash_of_pages().
 struct page_reduction {
   reduction how;
   const page_hasher* hash = nullptr;  // that of the process that asks
   const std::byte* groups = nullptr;  // if has_groups(): those of the numbers, packed
+  // If of_rows: the slots of its pages, those of the first key before those of the next one, and then the numbers'.
+  std::span<const std::uint64_t> slots = {};
 
-  // The same question, but for the groups.
+  // The same question, but for the groups, or slots.
   [[nodiscard]] bool is_like(const page_reduction& other) const { return how == other.how && hash == other.hash; }
 };
 [[nodiscard]] inline std::size_t answer_bytes(const reduction& how) {
   return found_bytes(how) + sizeof(std::uint64_t);
 }
+// Hashes of several pages as one.
+[[nodiscard]] std::uint64_t hash_of_pages(std::span<const std::uint64_t> hashes);
+// Of a question about rows: how many pages it is about, those of all columns in turn. Requires: is_valid().
+[[nodiscard]] std::size_t pages_of_rows(const reduction& how);
+// The answer to it, found_bytes(). `to` has any alignment. Requires: pages_of_rows() of them, aligned to 8 bytes.
+void find_of_rows(const reduction& how, std::span<const std::byte* const> pages, std::byte* to);
+// The same with the hash.
+void answer_about_rows(const page_reduction& asked, std::span<const std::byte* const> pages, std::byte* to);
+
 inline constexpr std::size_t most_answer_bytes = detail::most_group_bytes + sizeof(std::uint64_t);
 static_assert(detail::most_function_result <= detail::most_group_bytes);
 static_assert(most_answer_bytes >= page_bytes / 8 + sizeof(std::uint64_t), "one bit for each byte of a page");

@@ -1,5 +1,6 @@
 #include "engine/object_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -75,12 +76,22 @@ bool object_reader::is_remote_at(page_id page, backend::slot_id slot) const {
   return word.where() == state::remote && word.place() == slot;
 }
 
+bool object_reader::is_still_remote(const object_read& one, const transfer& held) const {
+  const std::span<const page_id> pages = one.all_pages();
+  for (std::size_t i = 0; i < held.held_count; ++i) {
+    if (!is_remote_at(pages[i], held.held[i].slot)) return false;
+  }
+  return true;
+}
+
 // Otherwise the page is to be fetched. A function of the program's is called by a memory server or by the program, and
 // not here, where threads hold locks.
 bool object_reader::is_answered(const reduction& asked, backend::slot_id slot) const {
   const bool is_direct = shared_.far.direct(slot) != nullptr;
   if (is_built_in(asked)) {
-    return is_direct || (shared_.far.reduces() && (refused_ & kind_bit(asked)) == 0);
+    const bool is_of_rows = asked.kind == reduction_kind::of_rows;
+    return is_direct ||
+           ((is_of_rows ? shared_.far.reduces_rows() : shared_.far.reduces()) && (refused_ & kind_bit(asked)) == 0);
   }
   if (is_direct || !shared_.far.reduces()) asked.function->refused->store(true, std::memory_order_relaxed);
   return !asked.function->refused->load(std::memory_order_relaxed);
@@ -88,6 +99,24 @@ bool object_reader::is_answered(const reduction& asked, backend::slot_id slot) c
 
 // The slot is announced before the page is looked at again: from then on it is not freed, so the page either still is
 // in it, or has left before and the read is given up.
+bool object_reader::hold_slots(const object_read& one, transfer& fresh) {
+  fresh.held_count = 0;
+  for (const page_id page : one.all_pages()) {
+    const page_word word = shared_.pages.load(page);
+    const bool is_remote = word.where() == state::remote;
+    if (is_remote) shared_.reads.begin(fresh.held[fresh.held_count++], word.place());
+    if (is_remote && is_remote_at(page, word.place())) continue;
+    release(fresh);
+    return false;
+  }
+  return true;
+}
+
+bool object_reader::is_direct(const transfer& held) const {
+  return std::ranges::all_of(std::span(held.held).first(held.held_count),
+                             [&](const slot_reads::entry& one) { return shared_.far.direct(one.slot) != nullptr; });
+}
+
 read_outcome object_reader::start(object_read& one) {
   FAR_DCHECK(one.offset_bytes + one.length_bytes <= page_bytes, "a read stays within a page");
   const page_word word = shared_.pages.load(one.page);
@@ -96,19 +125,17 @@ read_outcome object_reader::start(object_read& one) {
   if (!has_room()) return read_outcome::busy;
   transfer& fresh = *free_[free_count_ - 1];
   fresh.attempts = 0;
-  shared_.reads.begin(fresh.held, word.place());
-  if (!is_remote_at(one.page, fresh.held.slot)) {
-    release(fresh.held);
-    return read_outcome::not_remote;
-  }
-  if (const std::byte* const bytes = shared_.far.direct(fresh.held.slot)) {
-    return read_directly(one, bytes, fresh.held);
+  if (!hold_slots(one, fresh)) return read_outcome::not_remote;
+  if (is_direct(fresh)) return read_directly(one, fresh);
+  if (!one.pages.empty() && !shared_.far.reduces_rows()) {
+    release(fresh);
+    return read_outcome::failed;
   }
   one.outcome.store(read_outcome::in_flight, std::memory_order_relaxed);
   fresh.one = &one;
   if (!submit(fresh)) {
     fresh.one = nullptr;
-    release(fresh.held);
+    release(fresh);
     return read_outcome::busy;
   }
   --free_count_;
@@ -116,16 +143,22 @@ read_outcome object_reader::start(object_read& one) {
   return read_outcome::in_flight;
 }
 
-read_outcome object_reader::read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held) {
+read_outcome object_reader::read_directly(object_read& one, transfer& held) {
   read_outcome reached = read_outcome::failed;
-  if (one.reduce == nullptr) {
+  const std::byte* const bytes = shared_.far.direct(held.held[0].slot);
+  if (!one.pages.empty()) {
+    std::array<const std::byte*, detail::most_row_pages> all{};
+    for (std::size_t i = 0; i < held.held_count; ++i) all[i] = shared_.far.direct(held.held[i].slot);
+    answer_about_rows({*one.reduce, &shared_.checks.hasher()}, std::span(all).first(held.held_count), one.buffer);
+    reached = take_answer(one, one.buffer);
+  } else if (one.reduce == nullptr) {
     reached = take(one, bytes + first_piece(one) * page_checks::piece_bytes);
   } else if (is_built_in(*one.reduce)) {
     answer(*one.reduce, shared_.checks.hasher(), one.groups, bytes, {bytes + one.offset_bytes, one.length_bytes},
            one.buffer);
     reached = take_answer(one, one.buffer);
   }
-  const bool is_there = is_remote_at(one.page, held.slot);
+  const bool is_there = is_still_remote(one, held);
   release(held);
   return is_there ? reached : read_outcome::not_remote;
 }
@@ -133,7 +166,7 @@ read_outcome object_reader::read_directly(object_read& one, const std::byte* byt
 backend::request object_reader::request_for(const transfer& running) const {
   const object_read& one = *running.one;
   backend::request wanted{.op = backend::operation::read,
-                          .slot = running.held.slot,
+                          .slot = running.held[0].slot,
                           .offset_bytes = one.offset_bytes,
                           .length_bytes = one.length_bytes,
                           .buffer = landing_of(running),
@@ -152,11 +185,17 @@ bool object_reader::submit(transfer& running) {
   // In the table, because a transfer may outlive the read.
   if (running.one->reduce != nullptr) {
     const reduction& how = *running.one->reduce;
-    running.reduce = {how, &shared_.checks.hasher(), nullptr};
+    running.reduce = {.how = how, .hash = &shared_.checks.hasher()};
     if (detail::has_groups(how.kind)) {
       std::byte* const groups = landing_of(running) + question_offset;
       pack_groups(how, running.one->groups, running.one->length_bytes / number_bytes(how.type), groups);
       running.reduce.groups = groups;
+    }
+    if (how.kind == reduction_kind::of_rows) {
+      auto& asked = *new (landing_of(running) + question_offset) question_about_rows{.rows = *how.rows};
+      for (std::size_t i = 0; i < running.held_count; ++i) asked.slots[i] = running.held[i].slot;
+      running.reduce.how.rows = &asked.rows;
+      running.reduce.slots = std::span<const backend::slot_id>(asked.slots).first(running.held_count);
     }
     if (how.function != nullptr) {
       running.reduce.how.function = new (landing_of(running) + question_offset) detail::page_function(*how.function);
@@ -190,12 +229,20 @@ read_outcome object_reader::take(object_read& one, const std::byte* pieces) cons
   return read_outcome::done;
 }
 
+std::uint64_t object_reader::hash_expected_of(std::span<const page_id> pages) const {
+  std::array<std::uint64_t, detail::most_row_pages> hashes{};
+  std::ranges::transform(pages, hashes.begin(), [&](page_id page) { return shared_.checks.all_pieces_of(page); });
+  return hash_of_pages(std::span(hashes).first(pages.size()));
+}
+
 // Computed of the bytes with which the page left, or worthless.
 read_outcome object_reader::take_answer(object_read& one, const std::byte* answer) const {
   const std::size_t bytes = answer_bytes(*one.reduce);
   std::uint64_t check = 0;
   std::memcpy(&check, answer + bytes - sizeof check, sizeof check);
-  if (!shared_.checks.fits(one.page, check)) return read_outcome::failed;
+  if (one.pages.empty() ? !shared_.checks.fits(one.page, check) : check != hash_expected_of(one.pages)) {
+    return read_outcome::failed;
+  }
   if (answer != one.buffer) std::memcpy(one.buffer, answer, bytes);
   return read_outcome::done;
 }
@@ -228,13 +275,13 @@ void object_reader::arrive(const backend::completion& ended) {
     }
     // The page was fetched or discarded meanwhile, and the bytes are worthless: that is no error, and no reason to try
     // again.
-    if (reached == read_outcome::failed && !is_reduced && is_remote_at(one.page, landed.held.slot)) {
+    if (reached == read_outcome::failed && !is_reduced && is_still_remote(one, landed)) {
       shared_.count.backend_errors.add();
       if (++landed.attempts < attempts_before_failed && submit(landed)) return;
     }
     end(landed, reached);
   }
-  release(landed.held);
+  release(landed);
   free_[free_count_++] = &landed;
   under_way_.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -257,15 +304,18 @@ bool object_reader::give_up_late() {
 // left and come back, then with the same bytes.
 void object_reader::end(transfer& running, read_outcome reached) {
   object_read& one = *std::exchange(running.one, nullptr);
-  const bool is_there = is_remote_at(one.page, running.held.slot);
+  const bool is_there = is_still_remote(one, running);
   // The read may be gone once its outcome is known.
   void (*const finished)(object_read&) noexcept = one.finished;
   one.outcome.store(is_there ? reached : read_outcome::not_remote, std::memory_order_release);
   if (finished != nullptr) finished(one);
 }
 
-void object_reader::release(slot_reads::entry& held) {
-  if (shared_.reads.end(held)) shared_.free_slot(held.slot);
+void object_reader::release(transfer& held) {
+  for (; held.held_count > 0; --held.held_count) {
+    slot_reads::entry& last = held.held[held.held_count - 1];
+    if (shared_.reads.end(last)) shared_.free_slot(last.slot);
+  }
 }
 
 }  // namespace far::engine

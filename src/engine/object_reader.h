@@ -5,6 +5,8 @@
 // page may run at once. At its end a read says whether the page was Remote, in the same slot, all the time; only then
 // are the bytes the page's newest. The slot itself stays as it is until the read has ended (slot_reads.h).
 //
+// A question about rows (of_rows) is a read of several pages: what is said here about its page and slot goes for each.
+//
 // A read transfers all pieces of 512 bytes that contain the range, because pieces have hashes of their own
 // (page_checks.h): wrong bytes are never handed out.
 #pragma once
@@ -13,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/result.h"
 #include "base/spin_lock.h"
@@ -38,6 +41,12 @@ struct object_read {
   // that the far tier did not compute it. Requires: the page's numbers are a part of it that begins and ends at one.
   const reduction* reduce = nullptr;
   const std::uint8_t* groups = nullptr;  // if it has groups: those of the numbers
+  // If it is about rows: all pages, in the order of page_reduction::slots. `page` is the first, as a whole.
+  std::span<const page_id> pages = {};
+
+  [[nodiscard]] std::span<const page_id> all_pages() const {
+    return pages.empty() ? std::span<const page_id>(&page, 1) : pages;
+  }
   // Called once `outcome` is final, unless start() returned it; under the reader's lock, perhaps inside a fault
   // handler. The read may be gone as soon as this has notified the waiter.
   void (*finished)(object_read& one) noexcept = nullptr;
@@ -79,25 +88,34 @@ class object_reader {
   // A read that the far tier makes. It holds its slot until it has ended, even if its waiter has left.
   struct transfer {
     object_read* one = nullptr;  // nullptr: free, or given up
-    slot_reads::entry held;
+    std::array<slot_reads::entry, detail::most_row_pages> held;
+    std::size_t held_count = 0;
     page_reduction reduce;  // of a reduction
     unsigned attempts = 0;
     const void* submitter = nullptr;  // nullptr: not known
     std::uint64_t submitted_ns = 0;
   };
 
+  struct question_about_rows {
+    detail::keyed_rows rows;
+    std::array<backend::slot_id, detail::most_row_pages> slots{};
+  };
+
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
+  [[nodiscard]] bool is_still_remote(const object_read& one, const transfer& held) const;
   [[nodiscard]] bool is_answered(const reduction& asked, backend::slot_id slot) const FAR_REQUIRES(lock);
-  [[nodiscard]] read_outcome read_directly(object_read& one, const std::byte* bytes, slot_reads::entry& held)
-      FAR_REQUIRES(lock);
+  [[nodiscard]] bool hold_slots(const object_read& one, transfer& fresh);
+  [[nodiscard]] bool is_direct(const transfer& held) const;
+  [[nodiscard]] read_outcome read_directly(object_read& one, transfer& held) FAR_REQUIRES(lock);
   [[nodiscard]] bool submit(transfer& running) FAR_REQUIRES(lock);
   void submit_left() FAR_REQUIRES(lock);
   void arrive(const backend::completion& ended) FAR_REQUIRES(lock);
   [[nodiscard]] bool give_up_late() FAR_REQUIRES(lock);
   void end(transfer& running, read_outcome reached) FAR_REQUIRES(lock);
-  void release(slot_reads::entry& held);
+  void release(transfer& held);
   void free_all_transfers() FAR_REQUIRES(lock);
   [[nodiscard]] read_outcome take(object_read& one, const std::byte* pieces) const;
+  [[nodiscard]] std::uint64_t hash_expected_of(std::span<const page_id> pages) const;
   [[nodiscard]] read_outcome take_answer(object_read& one, const std::byte* answer) const;
   [[nodiscard]] backend::request request_for(const transfer& running) const FAR_REQUIRES(lock);
   [[nodiscard]] std::byte* landing_of(const transfer& running) const FAR_REQUIRES(lock) {
@@ -107,12 +125,13 @@ class object_reader {
   core_for_misses& shared_;
   std::unique_ptr<backend::channel> transfers_;
   std::array<transfer, most_reads> under_way_list_ FAR_GUARDED_BY(lock);
-  // A page for each of them, where the pieces arrive that its bytes lie in; or an answer, with the groups or the
-  // function that are asked about behind it, because the transfer may outlive the read.
+  // A page for each of them, where the pieces arrive that its bytes lie in; or an answer, with the groups, the function
+  // or the rows that are asked about behind it, because the transfer may outlive the read.
   std::byte* const buffers_;
   static constexpr std::size_t question_offset = 1024;
   static_assert(most_answer_bytes <= question_offset && question_offset + most_packed_group_bytes <= page_bytes &&
-                question_offset + sizeof(detail::page_function) <= page_bytes);
+                question_offset + sizeof(detail::page_function) <= page_bytes &&
+                question_offset + sizeof(question_about_rows) <= page_bytes);
   std::array<transfer*, most_reads> free_ FAR_GUARDED_BY(lock);
   std::size_t free_count_ FAR_GUARDED_BY(lock) = 0;
   std::atomic<std::size_t> under_way_{0};

@@ -70,12 +70,13 @@ class page_checks {
   }
 
   // The same for all of them, of which hash_of_pieces() with hasher() is `all_pieces`. Requires: by_pieces().
-  [[nodiscard]] bool fits(page_id page, std::uint64_t all_pieces) const {
+  [[nodiscard]] bool fits(page_id page, std::uint64_t all_pieces) const { return all_pieces_of(page) == all_pieces; }
+  [[nodiscard]] std::uint64_t all_pieces_of(page_id page) const {
     piece_hashes expected;
     for (std::size_t i = 0; i < pieces_a_page; ++i) {
       expected[i] = static_cast<std::uint32_t>(at(page, i / 2).load(std::memory_order_relaxed) >> i % 2 * 32);
     }
-    return hash_of_pieces(expected) == all_pieces;
+    return hash_of_pieces(expected);
   }
   [[nodiscard]] const page_hasher& hasher() const { return hash_; }
 

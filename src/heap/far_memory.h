@@ -96,6 +96,12 @@ class far_memory {
     from_.reduce_slots(how, pages);
   }
 
+  // The same about rows (pager::page_guard::reduce_rows).
+  void reduce_remote_rows(const reduction& how, std::span<pager::row_reduction> rows) {
+    let_others_run();
+    from_.reduce_rows(how, rows);
+  }
+
  private:
   // A fiber that never waited would keep its worker. The other fibers of the worker would stay in the scopes in which
   // they wait, so no page would ripen, and all would have to be forced out.

@@ -229,46 +229,6 @@ void object_heap::bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool w
   }
 }
 
-// Pages that are not here are asked about where they are, and the others here; those that come or leave meanwhile are
-// brought in. The order of the answers is always the same.
-void object_heap::answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
-                              const detail::answer_sink& to, const std::uint8_t* groups) {
-  constexpr std::size_t room = std::size_t{4} << 10;
-  static_assert(room >= most_answer_bytes);
-  alignas(8) std::array<std::byte, room> answers;
-  const std::size_t one_answer = answer_bytes(how);
-  const std::size_t most = std::min(pager::page_guard::most_reductions, room / one_answer);
-  const std::uintptr_t first = word::address(value) + offset;
-  const std::uintptr_t end = first + bytes;
-  for (std::uintptr_t at = first; at < end;) {
-    std::array<pager::slot_reduction, pager::page_guard::most_reductions> parts;
-    std::array<pager::slot_reduction, pager::page_guard::most_reductions> away;
-    std::size_t part_count = 0;
-    std::size_t away_count = 0;
-    for (; at < end && part_count < most; at += parts[part_count++].bytes) {
-      pager::slot_reduction& part = parts[part_count];
-      part.address = reinterpret_cast<const std::byte*>(at);
-      part.bytes = std::min<std::size_t>(end - at, page_bytes - at % page_bytes);
-      part.answer = answers.data() + part_count * one_answer;
-      part.groups = groups == nullptr ? nullptr : groups + (at - first) / number_bytes(how.type);
-      if (!memory.is_resident(at)) away[away_count++] = part;
-    }
-    if (away_count > 0) memory.reduce_remote(how, {away.data(), away_count});
-    for (std::size_t i = 0, next = 0; i < part_count; ++i) {
-      const pager::slot_reduction& part = parts[i];
-      const bool was_away = next < away_count && away[next].address == part.address;
-      if (was_away && away[next++].outcome == pager::slot_read::done) {
-        heap::counters::add(count.reduced_pages);
-      } else {
-        const auto page = reinterpret_cast<std::uintptr_t>(part.address);
-        bring_in_huge(page - page % page_bytes, page + 1, false, false);
-        find(how, {part.address, part.bytes}, part.answer, part.groups);
-      }
-      to.take(to.context, part.bytes, part.answer);
-    }
-  }
-}
-
 // A page that comes or leaves meanwhile is brought in.
 void object_heap::copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to) {
   const std::uintptr_t at = word::address(value) + offset;

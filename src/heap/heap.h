@@ -114,6 +114,8 @@ class object_heap {
   // See detail::answer_part, detail::copy_part and detail::forget_part; `value` is the owner's word.
   void answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
                    const detail::answer_sink& to, const std::uint8_t* groups);
+  // See detail::ask_about_rows.
+  void ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked);
   void copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to);
   void forget_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool here_too);
 
@@ -153,6 +155,8 @@ class object_heap {
   heap::counters count;
 
  private:
+  void push_out(std::span<std::uintptr_t> addresses);
+  void note_row_answer(pager::slot_read outcome);
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
   void note_miss(std::uintptr_t address, bool write) const {
@@ -184,6 +188,8 @@ class object_heap {
   heap::object_waits waits_;
   heap::ownership owners_;
   heap::tag_table tags_;
+  // How much more often questions about rows were answered than not, lately; any thread, roughly.
+  std::atomic<int> row_answers_{0};
   std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later
   std::atomic<unsigned> forcing_{0};     // callers of force_out()
 };

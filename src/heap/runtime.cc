@@ -411,6 +411,14 @@ void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes,
   heap_of(runtime_of(owner)).answer_part(owner.load(std::memory_order_relaxed), offset, bytes, how, to, groups);
 }
 
+void ask_about_rows(const tag& in, const reduction& how, std::span<question_about_rows> asked) {
+  heap_of(in.home()).ask_about_rows(how, asked);
+}
+
+bool is_question(const reduction& about_rows) {
+  return is_valid(about_rows);
+}
+
 void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to,
                   const std::uint8_t* groups) {
   alignas(8) std::array<std::byte, most_answer_bytes> found;

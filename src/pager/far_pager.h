@@ -147,6 +147,7 @@ class far_pager final : public pager {
     return slots_->read(address, bytes, buffer);
   }
   void reduce_slots(const reduction& how, std::span<slot_reduction> pages) override { slots_->reduce(how, pages); }
+  void reduce_rows(const reduction& how, std::span<row_reduction> rows) override { slots_->reduce_rows(how, rows); }
   [[nodiscard]] std::uint64_t poll() noexcept override { return misses_->poll(); }
 
  private:

@@ -35,6 +35,13 @@ struct slot_reduction {
   std::byte* answer = nullptr;
 };
 
+// The pages of some rows, those of all columns in turn, and what has become of a question about them.
+struct row_reduction {
+  std::span<const std::byte* const> pages = {};
+  slot_read outcome = slot_read::not_remote;
+  std::byte* answer = nullptr;  // as of slot_reduction
+};
+
 class page_guard : public far_heap {
  public:
   // Like map(), readable and writable, for memory that is filled by fetch() and never by the kernel behind our back, so
@@ -104,6 +111,8 @@ class page_guard : public far_heap {
   // number.
   static constexpr std::size_t most_reductions = 16;
   virtual void reduce_slots(const reduction& how, std::span<slot_reduction> pages) = 0;
+  // The same about rows, whose pages are in one server. Requires: at most most_reductions questions.
+  virtual void reduce_rows(const reduction& how, std::span<row_reduction> rows) = 0;
 
   // With options::fibers: finishes what has arrived and wakes whom it can; never waits, touches no far memory. Returns
   // after how many nanoseconds it wants the next call. One thread at a time, outside fibers.

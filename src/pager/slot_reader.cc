@@ -1,5 +1,6 @@
 #include "pager/slot_reader.h"
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 
@@ -67,6 +68,25 @@ void slot_reader::reduce(const reduction& how, std::span<slot_reduction> pages) 
   read_all({reads.data(), pages.size()});
   for (std::size_t i = 0; i < pages.size(); ++i) {
     pages[i].outcome = to_slot_read(reads[i].outcome.load(std::memory_order_acquire));
+  }
+}
+
+void slot_reader::reduce_rows(const reduction& how, std::span<row_reduction> rows) {
+  FAR_CHECK(rows.size() <= page_guard::most_reductions, "so many questions are asked side by side");
+  std::array<awaited_read, page_guard::most_reductions> reads;
+  std::array<std::array<engine::page_id, detail::most_row_pages>, page_guard::most_reductions> pages;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::ranges::transform(rows[i].pages, pages[i].begin(),
+                           [&](const std::byte* address) { return heap_.page_at(address); });
+    reads[i].page = pages[i][0];
+    reads[i].pages = std::span<const engine::page_id>(pages[i]).first(rows[i].pages.size());
+    reads[i].length_bytes = page_bytes;
+    reads[i].buffer = rows[i].answer;
+    reads[i].reduce = &how;
+  }
+  read_all({reads.data(), rows.size()});
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].outcome = to_slot_read(reads[i].outcome.load(std::memory_order_acquire));
   }
 }
 

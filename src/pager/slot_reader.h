@@ -28,6 +28,8 @@ class slot_reader {
   [[nodiscard]] slot_read read(const std::byte* address, std::size_t bytes, std::byte* buffer);
   // As page_guard::reduce_slots().
   void reduce(const reduction& how, std::span<slot_reduction> pages);
+  // As page_guard::reduce_rows().
+  void reduce_rows(const reduction& how, std::span<row_reduction> rows);
 
  private:
   struct awaited_read;

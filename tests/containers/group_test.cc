@@ -228,12 +228,69 @@ TEST_F(groups, on_memory_servers_with_copies_stripes_and_parity_are_not_fetched)
     dataframe frame = frame_of(home, rows);
     const runtime_statistics before = home.statistics();
     const dataframe there = grouped(frame, placement::there);
-    // The keys are fetched, 74 pages and what is read ahead, and of the values none; some pages may still be here.
+    // Of the values nothing is fetched, and of the keys, 74 pages and what is read ahead, those that no server has
+    // together with the values; some pages may still be here.
     EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + 500) << way;
     EXPECT_LT(home.statistics().fetched_pages, before.fetched_pages + 300) << way;
     expect_right(there, rows);
     expect_same(grouped(frame, placement::here), there, way);
   }
+}
+
+// Of two columns, of different widths, one of texts; with nulls.
+TEST_F(groups, of_keys_that_servers_have_are_found_without_them) {
+  memory_server first({});
+  const memory_server second({});
+  const std::string both = first.address() + "," + second.address();
+  const std::vector<row> rows = some(300'000, 5, 5);
+  const std::vector<dataframe::wanted> wanted = {{"real", aggregate::sum},    {"real", aggregate::max},
+                                                 {"small", aggregate::count}, {"large", aggregate::min},
+                                                 {"key", aggregate::count},   {"word", aggregate::count}};
+  for (const std::string& way : {std::string("memory:?latency=20us"), "tcp://" + first.address(),
+                                 "tcp://" + both + "?copies=2", "tcp://" + both + "?copies=2&timeout=1s"}) {
+    runtime& home = farheap(way);
+    dataframe frame = frame_of(home, rows);
+    column words(home, column_type::text);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      words.append(i % 11 == 0 ? cell(null) : cell(std::string(i % 7 < 3 ? "b" : i % 7 == 4 ? "a" : "c")));
+    }
+    frame.add("word", std::move(words));
+    frame.place(placement::here);
+    const dataframe here = frame.group_by({"word", "key"}, wanted);
+    home.evict_all();
+    const bool loses_a_server = way.ends_with("timeout=1s");
+    if (loses_a_server) first.kill();
+    frame.place(placement::there);
+    const runtime_statistics before = home.statistics();
+    expect_same(frame.group_by({"word", "key"}, wanted), here, way);
+    // Only the rows behind the last question are read here.
+    if (loses_a_server) continue;
+    EXPECT_LT(home.statistics().fetched_pages, before.fetched_pages + 200) << way;
+    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + 1'000) << way;
+  }
+}
+
+// A few of a question's pages are here, clean or changed: they are pushed out for it.
+TEST_F(groups, of_keys_that_are_here_are_found_by_servers_all_the_same) {
+  const memory_server server({});
+  runtime& home = farheap("tcp://" + server.address());
+  std::vector<row> rows = some(400'000, 5, 5);
+  dataframe frame = frame_of(home, rows);
+  auto& keys = const_cast<vector<std::int8_t>&>(*frame["key"].numbers<std::int8_t>());
+  std::vector<std::int8_t> all(keys.size());
+  keys.read(0, std::span<std::int8_t>(all));
+  for (std::size_t i = 0; i < rows.size(); i += 10'007) {
+    rows[i].key = 4;
+    keys.write(i, 4);
+  }
+  frame.place(placement::there);
+  const runtime_statistics before = home.statistics();
+  const std::vector<dataframe::wanted> wanted = {{"real", aggregate::sum}, {"real", aggregate::count}};
+  const dataframe there = frame.group_by({"key"}, wanted);
+  const std::size_t pages_of_reals = rows.size() * sizeof(double) / page_bytes;
+  EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + pages_of_reals);
+  frame.place(placement::here);
+  expect_same(frame.group_by({"key"}, wanted), there, "here");
 }
 
 TEST_F(groups, survive_a_server_of_two) {

@@ -94,6 +94,63 @@ TEST(tcp_server, what_a_server_cannot_reduce_is_refused_and_nothing_else) {
   EXPECT_EQ(read_slot(*far, *queue, slot), 0);
 }
 
+// So many that they take several messages; some are about rows without numbers.
+TEST(tcp_server, questions_about_rows_are_answered_from_several_slots) {
+  constexpr std::size_t count = 40;
+  const memory_server server({});
+  const auto far = open_at(server);
+  const auto queue = std::move(far->open_channel(64)).value();
+  const slot_id first = far->allocate(count).value();
+  std::vector<std::byte> pages(count * page_bytes);
+  for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::byte>(i * i % 251 + i / page_bytes);
+  const auto run = [&](std::span<const request> all) {
+    std::size_t ended = 0;
+    for (std::size_t begun = 0; ended < all.size();) {
+      begun += queue->submit(all.subspan(begun));
+      std::array<completion, 16> done;
+      const std::size_t now = queue->poll(done);
+      for (std::size_t i = 0; i < now; ++i) ASSERT_EQ(done[i].error_code, 0);
+      ended += now;
+      if (now == 0) queue->wait(second_ns);
+    }
+  };
+  const request whole{
+      .op = operation::write, .slot = first, .length_bytes = count * page_bytes, .buffer = pages.data()};
+  run({&whole, 1});
+  const page_hasher hash(9);
+  detail::keyed_rows with_numbers{.rows = 4096, .keys = 1, .wants_sums = true, .wants_greatest = true};
+  with_numbers.key[0] = {5, 20, detail::number_type::uint8};
+  detail::keyed_rows alone = with_numbers;
+  alone.wants_sums = alone.wants_greatest = false;
+  std::array<std::vector<slot_id>, 50> slots;
+  std::array<page_reduction, slots.size()> questions;
+  std::array<std::array<std::byte, most_answer_bytes>, slots.size()> found{};
+  std::vector<request> all;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const bool is_alone = i % 8 == 7;
+    for (std::size_t page = 0; page < (is_alone ? 1u : 5u); ++page) slots[i].push_back(first + (7 * i + page) % count);
+    const reduction how{.type = detail::number_type::int32,
+                        .highest = 0x7fff'ffff,
+                        .kind = reduction_kind::of_rows,
+                        .groups = 20,
+                        .rows = is_alone ? &alone : &with_numbers};
+    questions[i] = {.how = how, .hash = &hash, .slots = slots[i]};
+    all.push_back({.op = operation::read,
+                   .slot = slots[i].front(),
+                   .buffer = found[i].data(),
+                   .cookie = i,
+                   .reduce = &questions[i]});
+  }
+  run(all);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    std::vector<const std::byte*> of_question;
+    for (const slot_id slot : slots[i]) of_question.push_back(pages.data() + (slot - first) * page_bytes);
+    std::array<std::byte, most_answer_bytes> expected{};
+    answer_about_rows(questions[i], of_question, expected.data());
+    EXPECT_EQ(found[i], expected) << i;
+  }
+}
+
 // So many that they take several messages, in each of which are the groups of many pages.
 TEST(tcp_server, sums_of_groups_are_those_of_each_page) {
   constexpr std::size_t count = 300;

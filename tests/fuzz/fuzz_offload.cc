@@ -14,11 +14,13 @@
 #include "base/number_types.h"
 #include "far/plugin.h"
 #include "fuzz/fuzz_target.h"
+#include "fuzz/questions_about_rows.h"
 #include "server/devices/function_calls.h"
 #include "server/offload.h"
 #include "server/store.h"
 #include "wire/function.h"
 #include "wire/reduction.h"
+#include "wire/rows.h"
 
 namespace far::fuzz {
 
@@ -319,6 +321,9 @@ void call(const server::offload& tested, std::span<const std::byte> given) {
   if (!is_allocated) return;
   FUZZ_EXPECT(found.result_bytes <= result.size() && found.touched_bytes >= bytes.size());
   if (tested.name() == wire::reduction_name) return expect_answers(arguments.all(), result.first(found.result_bytes));
+  if (tested.name() == wire::rows_name) {
+    return expect_answers_about_rows(data(), arguments.all(), result.first(found.result_bytes));
+  }
   std::uint64_t checksum = 0;
   FUZZ_EXPECT(found.result_bytes == sizeof checksum);
   std::memcpy(&checksum, result.data(), sizeof checksum);
@@ -521,6 +526,7 @@ std::vector<byte_string> seeds() {
       add(number_type::int8, kind, groups, bits_of(std::int8_t{-3}), bits_of(std::int8_t{100}));
     }
   }
+  add_seeds_about_rows(all);
   for (const std::uint8_t first : std::to_array<std::uint8_t>({64, 65, 66})) {
     for (std::uint16_t slot = 0; slot < 6; ++slot) {
       recipe made;
@@ -557,6 +563,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
       case 1: far::fuzz::call_function(far::fuzz::function_question(input)); break;
       default: far::fuzz::call_function(input.take(bytes)); break;
     }
+    return 0;
+  }
+  if (chosen / 64 == 2) {
+    const far::server::offload* const group = far::server::find_offload(far::wire::rows_name);
+    FUZZ_EXPECT(group != nullptr);
+    far::fuzz::call(*group, chosen % 2 == 0 ? far::fuzz::question_about_rows(input) : input.take(bytes));
     return 0;
   }
   if (chosen % 3 == 0) {

@@ -118,6 +118,12 @@ void model::check_answer(const watch& over, const std::function<bool(std::span<c
       static_cast<unsigned long long>(over.contents.front()), static_cast<unsigned long long>(over.contents.back()));
 }
 
+std::vector<model::bytes_of_part> model::contents_of(const watch& over) {
+  std::vector<bytes_of_part> all(over.contents.size());
+  for (std::size_t i = 0; i < all.size(); ++i) fill(all[i].data(), over.contents[i]);
+  return all;
+}
+
 void model::void_watches(page_range range) {
   for (watch* open : watches_) open->is_void |= open->page >= range.first && open->page < range.end();
 }

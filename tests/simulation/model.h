@@ -47,6 +47,10 @@ class model {
   // The same for something that was found out about the part: `fits` says whether it is true of these bytes.
   static void check_answer(const watch& over, const std::function<bool(std::span<const std::byte> part)>& fits);
 
+  // All that the part may have held, for a watch that has ended.
+  using bytes_of_part = std::array<std::byte, part_bytes>;
+  [[nodiscard]] static std::vector<bytes_of_part> contents_of(const watch& over);
+
   // Around a discard. Meanwhile a part that is read is as before or zero, and stays zero once it was. `may_stay`: the
   // pages are locked in memory, and whether they are dropped is left open.
   void begin_discard(page_range range);

@@ -84,6 +84,8 @@ class object_reader_test : public stepped_engine, public testing::TestWithParam<
     }
   };
 
+  struct one_question_about_rows;
+
   using stepped_engine::start;
   [[nodiscard]] read_outcome start(object_read& one) {
     const far::lock_guard guard(reader_->lock);
@@ -284,6 +286,83 @@ TEST_P(object_reader_test, questions_of_all_kinds_are_answered_where_the_numbers
            {kernel_.bytes(5) + 1024, 2048}, reinterpret_cast<std::byte*>(expected.data()));
     EXPECT_EQ(found[i], expected) << i;
   }
+}
+
+// Keys of 2 bytes, and numbers of 4.
+struct object_reader_test::one_question_about_rows : object_read {
+  detail::keyed_rows rows{.rows = 2048, .keys = 1, .wants_sums = true};
+  reduction how{.type = detail::number_type::uint32,
+                .highest = ~std::uint32_t{0},
+                .kind = reduction_kind::of_rows,
+                .groups = 40,
+                .rows = &rows};
+  std::array<page_id, 3> all{6, 3, 5};
+  std::array<std::uint64_t, most_answer_bytes / sizeof(std::uint64_t)> found{};
+  one_question_about_rows() {
+    rows.key[0] = {0, 40, detail::number_type::uint16};
+    page = all[0];
+    pages = all;
+    length_bytes = page_bytes;
+    buffer = reinterpret_cast<std::byte*>(found.data());
+    reduce = &how;
+  }
+};
+
+TEST_P(object_reader_test, questions_about_rows_are_answered_from_several_pages) {
+  one_question_about_rows asked;
+  ASSERT_TRUE(is_valid(asked.how));
+  ASSERT_EQ(end(asked, start(asked)), read_outcome::done);
+  std::vector<const std::byte*> bytes;
+  for (const page_id page : asked.all) {
+    EXPECT_EQ(state_of(page), state::remote);
+    resolve(page, false);
+    bytes.push_back(kernel_.bytes(page));
+  }
+  one_question_about_rows expected;
+  answer_about_rows({.how = expected.how, .hash = &engine_->state_for_tests().checks.hasher()}, bytes, expected.buffer);
+  EXPECT_EQ(asked.found, expected.found);
+}
+
+TEST_P(object_reader_test, questions_about_rows_need_all_pages_in_the_far_tier) {
+  resolve(5, false);
+  one_question_about_rows asked;
+  EXPECT_EQ(start(asked), read_outcome::not_remote);
+}
+
+TEST_P(object_reader_test, what_was_found_of_rows_while_one_of_their_pages_was_written_is_worthless) {
+  one_question_about_rows asked;
+  const read_outcome started = start(asked);
+  if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
+  {
+    const far::lock_guard guard(fetcher_->lock);
+    ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
+  }
+  const far::lock_guard guard(reader_->lock);
+  while (asked.outcome.load() == read_outcome::in_flight) {
+    clock_.advance_to(clock_.now_ns() + 10'000);
+    static_cast<void>(reader_->poll(engine::caller::of_program));
+  }
+  EXPECT_EQ(asked.outcome.load(), read_outcome::not_remote);
+}
+
+TEST_P(object_reader_test, what_was_found_of_rows_with_wrong_bytes_is_never_handed_out) {
+  far_.faults().set_lying_reads_per_million(1'000'000);
+  one_question_about_rows asked;
+  const read_outcome started = start(asked);
+  if (started == read_outcome::in_flight) {
+    EXPECT_EQ(end(asked, started), read_outcome::failed);
+  } else {
+    for (const page_id page : asked.all) {
+      auto* const bytes = const_cast<std::byte*>(far_.direct(engine_->state_for_tests().pages.load(page).place()));
+      bytes[4'000] ^= std::byte{16};
+      one_question_about_rows wrong;
+      EXPECT_EQ(start(wrong), read_outcome::failed) << page;
+      bytes[4'000] ^= std::byte{16};
+    }
+  }
+  far_.faults().set_lying_reads_per_million(0);
+  one_question_about_rows again;
+  EXPECT_EQ(end(again, start(again)), read_outcome::done);
 }
 
 TEST_P(object_reader_test, what_was_reduced_while_the_page_was_written_is_worthless) {

@@ -1,9 +1,12 @@
 #include "object_reads.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <mutex>
 #include <span>
+#include <tuple>
+#include <vector>
 
 #include "base/page_reduction.h"
 #include "far/compute.h"
@@ -34,7 +37,7 @@ struct question {
 question::question(random_source& random) {
   how.type = detail::number_type::uint16;
   how.highest = 0xffff;
-  how.kind = static_cast<reduction_kind>(random.below(static_cast<std::uint64_t>(detail::last_reduction_kind) + 1));
+  how.kind = static_cast<reduction_kind>(random.below(static_cast<std::uint64_t>(detail::last_kind_of_page) + 1));
   if (random.chance(300)) how.kind = reduction_kind::computed;
   if (how.kind == reduction_kind::counts) how.shift = 8;
   if (how.kind == reduction_kind::matches) how = {detail::number_type::uint8, random.below(256), 0, how.kind, 1};
@@ -89,11 +92,19 @@ void watched_read::begin() {
   const scheduler::uninterrupted body;
   is_watched = true;
   expected.begin_watch(seen);
+  for (model::watch& one : also_seen) expected.begin_watch(one);
+}
+
+void watched_read::goes_on() {
+  expected.renew_watch(seen);
+  for (model::watch& one : also_seen) expected.renew_watch(one);
 }
 
 void watched_read::end() {
   const scheduler::uninterrupted body;
-  if (is_watched) expected.end_watch(seen);
+  if (!is_watched) return;
+  expected.end_watch(seen);
+  for (model::watch& one : also_seen) expected.end_watch(one);
   is_watched = false;
 }
 
@@ -163,6 +174,79 @@ void object_reads::ask(page_id page, std::size_t part, bool holds_page) {
   model::check_answer(one.seen, [&](std::span<const std::byte> held) {
     return asked.answer_about(held) == std::vector(one.buffer, one.buffer + found_bytes(asked.how));
   });
+}
+
+namespace {
+
+// The sums of the numbers of groups 0 to 29, of some rows.
+using sums_of_groups = std::array<std::uint64_t, 30>;
+
+sums_of_groups sums_of(const model::bytes_of_part& keys, const model::bytes_of_part& numbers, std::uint8_t least) {
+  sums_of_groups sums{};
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto group = static_cast<std::uint8_t>(std::to_integer<std::uint8_t>(keys[i]) - least);
+    if (group < sums.size()) sums[group] += std::to_integer<std::uint8_t>(numbers[i]);
+  }
+  return sums;
+}
+
+// Whether the sums are those of some contents of each part: the first watches are about keys, and as many about
+// numbers.
+bool are_possible(std::span<const model::watch> parts, std::uint8_t least, const sums_of_groups& sums) {
+  const std::size_t half = parts.size() / 2;
+  if (half == 0) return sums == sums_of_groups{};
+  std::vector<model::watch> rest(parts.begin() + 1, parts.begin() + static_cast<std::ptrdiff_t>(half));
+  rest.insert(rest.end(), parts.begin() + static_cast<std::ptrdiff_t>(half) + 1, parts.end());
+  for (const model::bytes_of_part& keys : model::contents_of(parts[0])) {
+    for (const model::bytes_of_part& numbers : model::contents_of(parts[half])) {
+      const sums_of_groups of_part = sums_of(keys, numbers, least);
+      sums_of_groups left{};
+      bool fits = true;
+      for (std::size_t i = 0; i < left.size(); ++i) {
+        fits &= of_part[i] <= sums[i];
+        left[i] = sums[i] - of_part[i];
+      }
+      if (fits && are_possible(rest, least, left)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+void object_reads::ask_about_rows(page_id keys, page_id numbers, bool holds_pages) {
+  watched_read one(expected_, keys, 0);
+  const std::array<page_id, 2> both{keys, numbers};
+  for (std::size_t part = 1; part < 2 * model::parts_a_page; ++part) {
+    model::watch watched;
+    watched.page = both[part / model::parts_a_page];
+    watched.part = part % model::parts_a_page;
+    one.also_seen.push_back(watched);
+  }
+  const auto least = static_cast<std::uint8_t>(random_.below(256));
+  detail::keyed_rows rows{.rows = page_bytes, .keys = 1, .wants_sums = true};
+  rows.key[0] = {least, std::tuple_size_v<sums_of_groups>, detail::number_type::uint8};
+  const reduction how{.type = detail::number_type::uint8,
+                      .highest = 0xff,
+                      .kind = reduction_kind::of_rows,
+                      .groups = std::tuple_size_v<sums_of_groups>,
+                      .rows = &rows};
+  one.offset_bytes = 0;
+  one.length_bytes = page_bytes;
+  one.buffer = one.bytes.data();
+  one.pages = both;
+  one.reduce = &how;
+  if (run(one) != read_outcome::done) return;
+  ++answers_about_rows_;
+  if (!holds_pages) return;
+  std::vector<model::watch> all{one.seen};
+  all.insert(all.end(), one.also_seen.begin(), one.also_seen.end());
+  if (std::ranges::any_of(all, &model::watch::is_void)) return;
+  sums_of_groups found{};
+  std::memcpy(found.data(), one.buffer, sizeof found);
+  if (are_possible(all, least, found)) return;
+  fail("the answer about the rows of pages %llu and %llu fits none of their contents",
+       static_cast<unsigned long long>(keys), static_cast<unsigned long long>(numbers));
 }
 
 }  // namespace far::simulation

@@ -23,7 +23,7 @@ struct watched_read : engine::object_read {
 
   // Around the start of the read, and as long as it is seen to be under way, with the reader's lock held.
   void begin();
-  void goes_on() { expected.renew_watch(seen); }
+  void goes_on();
   // The reader calls it for a read that was under way, and the starter for one that has ended at once.
   void end();
   // Stops the run when the bytes are none that the page held while it was read. For a read that is done.
@@ -32,6 +32,7 @@ struct watched_read : engine::object_read {
   model& expected;
   std::vector<std::byte> bytes;
   model::watch seen;
+  std::vector<model::watch> also_seen;  // other parts that the question is about; filled before begin()
   bool is_watched = false;
 };
 
@@ -45,8 +46,12 @@ class object_reads {
   // One question about it. It may stay without an answer; a wrong one stops the run.
   void ask(page_id page, std::size_t part, bool holds_page);
 
+  // The same about rows, of which one page has the keys, and another one the numbers.
+  void ask_about_rows(page_id keys, page_id numbers, bool holds_pages);
+
   [[nodiscard]] std::uint64_t done() const { return done_; }
   [[nodiscard]] std::uint64_t answers() const { return answers_; }
+  [[nodiscard]] std::uint64_t answers_about_rows() const { return answers_about_rows_; }
   [[nodiscard]] std::uint64_t function_calls() const { return function_calls_; }
   [[nodiscard]] std::uint64_t function_results() const { return function_results_; }
   [[nodiscard]] std::uint64_t lost_races() const { return lost_races_; }
@@ -62,6 +67,7 @@ class object_reads {
   std::vector<engine::object_reader*> readers_;
   std::uint64_t done_ = 0;
   std::uint64_t answers_ = 0;
+  std::uint64_t answers_about_rows_ = 0;
   std::uint64_t function_calls_ = 0;
   std::uint64_t function_results_ = 0;  // that were answered
   std::uint64_t lost_races_ = 0;

@@ -250,6 +250,9 @@ void program::read_objects() {
   const auto read_one = [this, range](bool holds_page) {
     const page_id page = range.first + random_.below(range.count);
     const std::size_t part = random_.below(model::parts_a_page);
+    if (random_.chance(100)) {
+      return objects_.ask_about_rows(page, range.first + random_.below(range.count), holds_page);
+    }
     if (random_.chance(300)) return objects_.ask(page, part, holds_page);
     objects_.read(page, part, holds_page);
   };

@@ -247,6 +247,7 @@ report world::run() {
           .object_reads = program_.objects().done(),
           .lost_object_reads = program_.objects().lost_races(),
           .answers = program_.objects().answers(),
+          .answers_about_rows = program_.objects().answers_about_rows(),
           .function_calls = program_.objects().function_calls(),
           .function_results = program_.objects().function_results(),
           .servers = cluster_ != nullptr ? cluster_->counted() : std::vector<cluster::count>{},

@@ -37,6 +37,7 @@ struct report {
   std::uint64_t object_reads = 0;
   std::uint64_t lost_object_reads = 0;  // the page came in, or went, while it was read
   std::uint64_t answers = 0;            // to questions about parts of pages
+  std::uint64_t answers_about_rows = 0;
   std::uint64_t function_calls = 0;
   std::uint64_t function_results = 0;   // of those that were answered
   std::vector<cluster::count> servers;  // of a run with servers

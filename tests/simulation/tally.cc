@@ -39,7 +39,10 @@ std::vector<tally_line> lines_of(const report& one, world_kind world) {
     lines.push_back({"pages over budget", seen.over_budget_pages});
   }
   // Other simulated stores compute nothing.
-  if (world == world_kind::memory || world == world_kind::network) lines.push_back({"answers", one.answers});
+  if (world == world_kind::memory || world == world_kind::network) {
+    lines.push_back({"answers", one.answers});
+    lines.push_back({"answers about rows", one.answers_about_rows});
+  }
   if (world == world_kind::network) {
     lines.push_back({"function calls", one.function_calls});
     lines.push_back({"function results", one.function_results});

@@ -78,6 +78,7 @@ class controlled final : public backend {
   capacity report() const override { return {slots_.capacity(), slots_.used()}; }
   speed expected_speed() const override { return {latency_ns, 0}; }
   std::string describe() const override { return name_; }
+  bool reduces_rows() const override { return true; }
   bool answers() const override { return !is_unreachable(error_code); }
   std::uint64_t incarnation() const override { return static_cast<std::uint64_t>(epoch_); }
   std::uint64_t lease_ns() const override { return granted_ns; }
@@ -126,6 +127,7 @@ class controlled::queue final : public channel {
     if (owner_.error_code != 0) return owner_.error_code;
     if (owner_.epochs_[io.slot] != owner_.epoch_) return ESTALE;
     std::byte* const stored = owner_.store_.data() + io.slot * page_bytes + io.offset_bytes;
+    if (io.reduce != nullptr) return answer_rows(*io.reduce, io.buffer);
     if (io.op == operation::read) {
       const std::size_t end = io.slot + (io.offset_bytes + io.length_bytes + page_bytes - 1) / page_bytes;
       const auto first_unreadable = owner_.unreadable.lower_bound(io.slot);
@@ -134,6 +136,16 @@ class controlled::queue final : public channel {
     } else {
       std::copy_n(io.buffer, io.length_bytes, stored);
     }
+    return 0;
+  }
+
+  int answer_rows(const page_reduction& asked, std::byte* to) {
+    std::vector<const std::byte*> pages;
+    for (const slot_id slot : asked.slots) {
+      if (owner_.epochs_[slot] != owner_.epoch_) return ESTALE;
+      pages.push_back(owner_.store_.data() + slot * page_bytes);
+    }
+    answer_about_rows(asked, pages, to);
     return 0;
   }
 

@@ -86,6 +86,7 @@ class faulty_backend final : public backend {
   void set_read_patience_ns(std::uint64_t patience_ns) { read_patience_ns_ = patience_ns; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return read_patience_ns_; }
   [[nodiscard]] bool reduces() const override { return inner_->reduces(); }
+  [[nodiscard]] bool reduces_rows() const override { return inner_->reduces_rows(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] speed expected_speed() const override;

@@ -176,6 +176,21 @@ void poisoning_pager::reduce_slots(const reduction& how, std::span<far::pager::s
   }
 }
 
+void poisoning_pager::reduce_rows(const reduction& how, std::span<far::pager::row_reduction> rows) {
+  for (far::pager::row_reduction& one : rows) {
+    std::vector<std::byte> copies(one.pages.size() * page_bytes);
+    std::array<const std::byte*, detail::most_row_pages> pages{};
+    one.outcome = far::pager::slot_read::done;
+    for (std::size_t i = 0; i < one.pages.size() && one.outcome == far::pager::slot_read::done; ++i) {
+      one.outcome = read_slot(one.pages[i], page_bytes, copies.data() + i * page_bytes);
+      pages[i] = copies.data() + i * page_bytes;
+    }
+    if (one.outcome == far::pager::slot_read::done) {
+      find_of_rows(how, std::span(pages).first(one.pages.size()), one.answer);
+    }
+  }
+}
+
 // ---- leaving ----
 
 void poisoning_pager::evict_at_random(std::uint64_t seed) {

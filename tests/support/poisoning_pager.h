@@ -69,6 +69,7 @@ class poisoning_pager final : public pager::page_guard {
   [[nodiscard]] far::pager::slot_read read_slot(const std::byte* address, std::size_t bytes,
                                                 std::byte* buffer) override;
   void reduce_slots(const reduction& how, std::span<pager::slot_reduction> pages) override;
+  void reduce_rows(const reduction& how, std::span<pager::row_reduction> rows) override;
   [[nodiscard]] bool under_pressure() const override;
   [[nodiscard]] std::uint64_t poll() noexcept override { return far::pager::no_poll; }
   void evict(std::byte* address, std::size_t bytes) override;

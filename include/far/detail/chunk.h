@@ -130,6 +130,10 @@ class chunk {
     answer_local(reinterpret_cast<const std::byte*>(places(in, first, count, false)), count * sizeof(T), how, to,
                  groups);
   }
+  // The page that the element begins; null if the chunk has no pages of its own.
+  [[nodiscard]] const std::byte* page_of(std::size_t index) const {
+    return is_huge() ? address_of_part(word_, index * sizeof(T)) : nullptr;
+  }
   // Copies elements that lie in one page; if they are remote, they stay there.
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
     if (is_huge()) {

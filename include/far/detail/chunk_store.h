@@ -99,6 +99,9 @@ class page_chunks {
               const std::uint8_t* groups) const {
     chunks_[first / Elements].answer(in, first % Elements, count, how, to, groups);
   }
+  [[nodiscard]] const std::byte* page_of(std::size_t index) const {
+    return chunks_[index / Elements].page_of(index % Elements);
+  }
   // Requires: the elements lie in one page.
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
     chunks_[first / Elements].copy(in, first % Elements, count, to);
@@ -219,6 +222,7 @@ class group_chunks {
               const std::uint8_t* groups) const {
     answer_local(reinterpret_cast<const std::byte*>(place(in, first, false)), count * sizeof(T), how, to, groups);
   }
+  [[nodiscard]] static const std::byte* page_of(std::size_t /*index*/) { return nullptr; }
   void copy(const scope& in, std::size_t first, std::size_t count, T* to) const {
     std::memcpy(to, place(in, first, false), count * sizeof(T));
   }

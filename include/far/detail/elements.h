@@ -237,6 +237,10 @@ class elements {
     visit_part_answers(first, first + groups.size(), groups.data(), how, visit, where);
   }
 
+  // The page that the element begins, without an access to it; null if there are no whole pages of elements. For
+  // questions about rows. Requires: it begins one.
+  [[nodiscard]] const std::byte* page_of(std::size_t index) const { return chunks_.page_of(index); }
+
   // Has the function look at `count` elements from `first` on, and calls visit(index of the first, how many, result)
   // for each part of a page, in order. For far/compute.h. Throws std::out_of_range.
   template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>

@@ -22,126 +22,12 @@
 #include "far/detail/api.h"
 #include "far/detail/frame_keys.h"
 #include "far/detail/group_medians.h"
+#include "far/detail/group_table.h"
+#include "far/detail/row_questions.h"
 
 namespace far {
 
 namespace detail {
-
-inline constexpr std::size_t most_group_keys = 4;
-using group_key = std::array<std::uint64_t, most_group_keys>;
-
-struct group_key_hash {
-  std::size_t operator()(const group_key& key) const {
-    std::uint64_t hash = 0;
-    for (const std::uint64_t part : key) hash = (hash ^ part) * 0x9e3779b97f4a7c15u ^ hash >> 29;
-    return hash;
-  }
-};
-
-// Numbers the groups in the order in which they are found. Where the keys can only have few combinations, as the
-// statistics of their columns say, these are indices of an array; otherwise they are hashed.
-class group_table {
- public:
-  static constexpr std::uint32_t none = ~std::uint32_t{0};
-
-  // `how`: the walk over the keys, and over the columns of the aggregates.
-  group_table(const std::vector<const column*>& keys, const walk& how) : how_(how) {
-    if (keys.empty() || keys.size() > most_group_keys) {
-      throw std::invalid_argument("a data frame is grouped by one to four columns");
-    }
-    std::uint64_t combinations = 1;
-    for (const column* const one : keys) {
-      readers_.emplace_back(*one);
-      ranges_.push_back(readers_.back().range());
-      // One more for null.
-      const std::uint64_t range = std::min(ranges_.back().greatest - ranges_.back().least, most_combinations);
-      combinations = std::min(combinations * (range + 2), most_combinations + 1);
-    }
-    if (combinations <= most_combinations) number_of_index_.resize(combinations, unseen);
-    keys_.resize(readers_.size());
-  }
-
-  // The groups of the rows from `first` on; `none` for a row with a null.
-  void number(std::size_t first, std::span<std::uint32_t> groups) {
-    for (std::size_t i = 0; i < readers_.size(); ++i) {
-      keys_[i].resize(groups.size());
-      readers_[i].read(how_, first, keys_[i]);
-    }
-    if (number_of_index_.empty()) return number_by_hash(groups);
-    indices_.assign(groups.size(), 0);
-    for (std::size_t i = 0; i < readers_.size(); ++i) {
-      const std::uint64_t least = ranges_[i].least;
-      const std::uint64_t of_null = ranges_[i].greatest - least + 1;
-      for (std::size_t row = 0; row < groups.size(); ++row) {
-        indices_[row] =
-            static_cast<std::uint32_t>(indices_[row] * (of_null + 1) + std::min(keys_[i][row] - least, of_null));
-      }
-    }
-    for (std::size_t row = 0; row < groups.size(); ++row) {
-      std::uint32_t& known = number_of_index_[indices_[row]];
-      if (known == unseen) [[unlikely]] {
-        bool is_any_null = false;
-        const group_key key = key_of_row(row, is_any_null);
-        known = is_any_null ? none : add(key);
-      }
-      groups[row] = known;
-    }
-  }
-
-  // Starts to fetch the keys of so many rows.
-  void prefetch(std::size_t first, std::size_t rows) const {
-    for (const key_reader& one : readers_) one.prefetch(first, rows);
-  }
-
-  [[nodiscard]] std::size_t size() const { return key_of_group_.size(); }
-  // The groups in ascending order of their keys.
-  [[nodiscard]] std::vector<std::pair<group_key, std::uint32_t>> sorted() const {
-    std::vector<std::pair<group_key, std::uint32_t>> all;
-    for (const group_key& key : key_of_group_) all.emplace_back(key, static_cast<std::uint32_t>(all.size()));
-    std::sort(all.begin(), all.end());
-    return all;
-  }
-  [[nodiscard]] cell cell_with(std::size_t column_number, const group_key& key) const {
-    return readers_[column_number].cell_with(key[column_number]);
-  }
-
- private:
-  static constexpr std::uint64_t most_combinations = 65'536;
-  static constexpr std::uint32_t unseen = none - 1;
-
-  [[nodiscard]] group_key key_of_row(std::size_t row, bool& is_any_null) const {
-    group_key key{};
-    for (std::size_t i = 0; i < readers_.size(); ++i) {
-      key[i] = keys_[i][row];
-      is_any_null |= key[i] == null_key;
-    }
-    return key;
-  }
-  void number_by_hash(std::span<std::uint32_t> groups) {
-    for (std::size_t row = 0; row < groups.size(); ++row) {
-      bool is_any_null = false;
-      const group_key key = key_of_row(row, is_any_null);
-      groups[row] = none;
-      if (is_any_null) continue;
-      const auto [at, is_new] = number_of_.try_emplace(key, static_cast<std::uint32_t>(size()));
-      groups[row] = is_new ? add(key) : at->second;
-    }
-  }
-  [[nodiscard]] std::uint32_t add(const group_key& key) {
-    if (size() >= unseen) throw std::length_error("a data frame has too many groups");
-    key_of_group_.push_back(key);
-    return static_cast<std::uint32_t>(size() - 1);
-  }
-
-  walk how_;
-  std::vector<key_reader> readers_;
-  std::vector<key_range> ranges_;
-  std::vector<std::vector<std::uint64_t>> keys_;  // of some rows
-  std::vector<std::uint32_t> indices_;            // of the same rows
-  std::vector<std::uint32_t> number_of_index_;    // empty when there are too many
-  std::unordered_map<group_key, std::uint32_t, group_key_hash> number_of_;
-  std::vector<group_key> key_of_group_;
-};
 
 // What is known of the values of one column in one group.
 template <typename T>
@@ -213,12 +99,18 @@ struct group_values {
   return column_type::float64;
 }
 
-// The rows from `first` on belong to these groups, of which there are so many up to now.
+// The rows from `first` on belong to these groups, of which there are so many up to now. Groups that no collector needs
+// are not given.
 struct grouped_rows {
   std::size_t first = 0;
   std::span<const std::uint32_t> group_of;
   std::span<const std::uint8_t> short_group_of;  // the same; meaningless when the groups are more than most_groups
   std::size_t groups = 0;
+
+  [[nodiscard]] grouped_rows part(std::size_t from, std::size_t end) const {
+    const std::size_t at = from - first;
+    return {from, group_of.subspan(at, end - from), short_group_of.subspan(at, end - from), groups};
+  }
 };
 
 // The aggregates of one column, for all groups.
@@ -227,11 +119,15 @@ class group_collector {
   virtual ~group_collector() = default;
   virtual void want(aggregate what) = 0;
   // After the last want().
-  virtual void begin() = 0;
+  virtual void begin(const group_table& groups) = 0;
   // Before add(), whether sample() is called with some rows, and its column is prefetched for it.
   [[nodiscard]] virtual bool wants_sample() const = 0;
   virtual void prefetch(std::size_t first, std::size_t rows) const = 0;
   virtual void sample(const grouped_rows& rows) = 0;
+  // Before add() of as many rows: asks the far tier, which may have their keys, too.
+  virtual void ask(group_table& table, std::size_t first, std::size_t rows) = 0;
+  // Whether add() needs the groups of some of these rows.
+  [[nodiscard]] virtual bool needs_groups(std::size_t first, std::size_t rows) const = 0;
   virtual void add(const grouped_rows& rows) = 0;
   // All rows have been added. Returns whether they have to be added again.
   [[nodiscard]] virtual bool next() = 0;
@@ -251,13 +147,23 @@ class collector_of final : public group_collector {
   void want(aggregate what) override {
     needs_counts_ |= what == aggregate::count;
     needs_sums_ |= what == aggregate::sum || what == aggregate::mean;
-    needs_bounds_ |= what == aggregate::min || what == aggregate::max;
+    needs_least_ |= what == aggregate::min;
+    needs_greatest_ |= what == aggregate::max;
+    needs_bounds_ = needs_least_ || needs_greatest_;
     needs_medians_ |= what == aggregate::median;
   }
-  void begin() override {
+  void begin(const group_table& groups) override {
     if (needs_medians_) medians_.emplace(of_.known(numbers_));
     // Each row has a value: those of a group are as many as its rows.
     counts_rows_ = of_.known(numbers_).count() == numbers_.size();
+    const interval<T> valid = of_.valid(numbers_);
+    const reduction about{number_type_of<T>(), bits_of(valid.lowest), bits_of(valid.highest)};
+    questions_.emplace(groups.far_groups(), of_, about,
+                       keyed_rows{.wants_sums = needs_sums_,
+                                  .wants_least = needs_least_,
+                                  .wants_greatest = needs_greatest_,
+                                  .wants_counts = !counts_rows_});
+    if (questions_->rows_of_question() == 0) questions_.reset();
     needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
     where_ = needs_medians_ ? work::here : of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0));
   }
@@ -270,21 +176,38 @@ class collector_of final : public group_collector {
     });
   }
 
+  void ask(group_table& table, std::size_t first, std::size_t rows) override {
+    if (!questions_ || where_ != work::there) return;
+    of_.ask_about_groups(where_, [&] { questions_->ask(of_.home(), first, rows); });
+    far_group_numbers_.resize(questions_->groups(), group_table::none);
+    for (std::size_t at = first; at < first + rows; at = questions_->next_after(at, first + rows)) {
+      const std::byte* const answer = questions_->answer_about(at);
+      for (std::size_t group = 0; answer != nullptr && group < questions_->groups(); ++group) {
+        std::uint32_t& number = far_group_numbers_[group];
+        const bool is_new = number == group_table::none && questions_->template of_group<T>(answer, group).rows > 0;
+        if (is_new) number = table.number_of_far_group(group);
+      }
+    }
+  }
+  [[nodiscard]] bool needs_groups(std::size_t first, std::size_t rows) const override {
+    if (!questions_) return true;
+    std::size_t at = first;
+    while (at < first + rows && questions_->answer_about(at) != nullptr) at = questions_->next_after(at, first + rows);
+    return at < first + rows;
+  }
   void add(const grouped_rows& rows) override {
     values_.resize(rows.groups);
     if (pass_ > 0) return add_row_by_row(rows, false);
-    if (counts_rows_ && !needs_sums_ && !needs_bounds_) count_rows(rows);
-    const bool are_few = (!needs_sums_ || rows.groups <= most_groups_of<T>(reduction_kind::group_sums)) &&
-                         (!needs_bounds_ || rows.groups <= most_groups_of<T>(reduction_kind::group_bounds));
-    const bool is_any = (needs_sums_ || needs_bounds_) && rows.groups > 0;
-    if (is_any && are_few) {
-      of_.ask_about_groups(where_, [&] {
-        if (needs_sums_) add_sums(rows);
-        if (needs_bounds_) add_bounds(rows);
-      });
+    if (!questions_) return add_part(rows);
+    const std::size_t end = rows.first + rows.group_of.size();
+    for (std::size_t at = rows.first, next = 0; at < end; at = next) {
+      next = questions_->next_after(at, end);
+      if (const std::byte* const answer = questions_->answer_about(at)) {
+        add_answer(answer);
+      } else {
+        add_part(rows.part(at, next));
+      }
     }
-    if (medians_ && !medians_->expect(rows.groups)) medians_.reset();
-    if ((is_any && !are_few) || medians_) add_row_by_row(rows, is_any && !are_few);
   }
   [[nodiscard]] bool next() override {
     ++pass_;
@@ -300,12 +223,41 @@ class collector_of final : public group_collector {
   }
 
  private:
+  // What the far tier said about the groups of some rows.
+  void add_answer(const std::byte* answer) {
+    for (std::size_t group = 0; group < questions_->groups(); ++group) {
+      const auto found = questions_->template of_group<T>(answer, group);
+      const std::uint64_t count = counts_rows_ ? found.rows : found.count;
+      if (count == 0) continue;
+      group_values<T>& to = values_[far_group_numbers_[group]];
+      to.sum += found.sum;
+      to.count += count;
+      if (needs_bounds_) {
+        to.add_bounds(count, needs_least_ ? found.least : found.greatest,
+                      needs_greatest_ ? found.greatest : found.least);
+      }
+    }
+  }
+  void add_part(const grouped_rows& rows) {
+    if (counts_rows_ && !needs_sums_ && !needs_bounds_) count_rows(rows);
+    const bool are_few = (!needs_sums_ || rows.groups <= most_groups_of<T>(reduction_kind::group_sums)) &&
+                         (!needs_bounds_ || rows.groups <= most_groups_of<T>(reduction_kind::group_bounds));
+    const bool is_any = (needs_sums_ || needs_bounds_) && rows.groups > 0;
+    if (is_any && are_few) {
+      of_.ask_about_groups(where_, [&] {
+        if (needs_sums_) add_sums(rows);
+        if (needs_bounds_) add_bounds(rows);
+      });
+    }
+    if (medians_ && !medians_->expect(rows.groups)) medians_.reset();
+    if ((is_any && !are_few) || medians_) add_row_by_row(rows, is_any && !are_few);
+  }
   void count_rows(const grouped_rows& rows) {
     for (const std::uint32_t group : rows.group_of) {
       if (group != group_table::none) ++values_[group].count;
     }
   }
-  // Calls use(group, how many values it has, values of the answer) for the groups of each page.
+  // Calls use(values of a group, how many of them, answer, group, row) for the groups of each page, from this row on.
   template <typename Use>
   void ask(const grouped_rows& rows, reduction_kind kind, const Use& use) {
     const interval<T> valid = of_.valid(numbers_);
@@ -315,29 +267,44 @@ class collector_of final : public group_collector {
                         .kind = kind,
                         .groups = static_cast<std::uint8_t>(rows.groups)};
     const std::size_t counts_at = group_values_bytes(kind, sizeof(T), std::is_integral_v<T>, rows.groups);
-    const auto visit = [&](std::size_t, std::size_t, const std::byte* answer) {
+    const auto visit = [&](std::size_t first, std::size_t, const std::byte* answer) {
       for (std::size_t group = 0; group < rows.groups; ++group) {
         std::uint16_t count = 0;
         std::memcpy(&count, answer + counts_at + group * sizeof count, sizeof count);
-        if (count > 0) use(values_[group], count, answer, group);
+        if (count > 0) use(values_[group], count, answer, group, first);
       }
     };
     numbers_.visit_group_answers(rows.first, rows.short_group_of, how, visit, where_);
   }
+  // Of the pages that the far tier would be asked about at once, which it adds up first (keyed_rows).
+  template <typename Sum>
+  struct sum_of_question {
+    std::size_t number = 0;
+    Sum sum = 0;
+  };
   void add_sums(const grouped_rows& rows) {
     using sum_type = std::conditional_t<std::is_floating_point_v<T>, double,
                                         std::conditional_t<sizeof(T) == 8, wide_integer, std::int64_t>>;
+    const std::size_t together = questions_ ? questions_->rows_of_question() : 0;
+    std::vector<sum_of_question<sum_type>> of_question(together > 0 ? rows.groups : 0);
     ask(rows, reduction_kind::group_sums,
-        [](group_values<T>& to, std::uint16_t count, const std::byte* answer, std::size_t group) {
+        [&](group_values<T>& to, std::uint16_t count, const std::byte* answer, std::size_t group, std::size_t row) {
           sum_type sum = 0;
           std::memcpy(&sum, answer + group * sizeof sum, sizeof sum);
-          to.sum += sum;
           to.count += count;
+          if (together == 0) {
+            to.sum += sum;
+            return;
+          }
+          if (of_question[group].number != row / together) to.sum += std::exchange(of_question[group].sum, 0);
+          of_question[group].number = row / together;
+          of_question[group].sum += sum;
         });
+    for (std::size_t group = 0; group < of_question.size(); ++group) values_[group].sum += of_question[group].sum;
   }
   void add_bounds(const grouped_rows& rows) {
     ask(rows, reduction_kind::group_bounds,
-        [](group_values<T>& to, std::uint16_t count, const std::byte* answer, std::size_t group) {
+        [](group_values<T>& to, std::uint16_t count, const std::byte* answer, std::size_t group, std::size_t) {
           std::array<T, 2> bounds;
           std::memcpy(bounds.data(), answer + group * sizeof bounds, sizeof bounds);
           to.add_bounds(count, bounds[0], bounds[1]);
@@ -374,11 +341,15 @@ class collector_of final : public group_collector {
   const vector<T>& numbers_;
   bool needs_counts_ = false;
   bool needs_sums_ = false;
-  bool needs_bounds_ = false;
+  bool needs_least_ = false;
+  bool needs_greatest_ = false;
+  bool needs_bounds_ = false;  // one of these
   bool needs_medians_ = false;
   bool counts_rows_ = false;
   work where_ = work::here;
   unsigned pass_ = 0;
+  std::optional<row_questions> questions_;  // if there may be some: sums are added in their way in any case
+  std::vector<std::uint32_t> far_group_numbers_;
   std::optional<group_medians<T>> medians_;  // as long as there are few groups
   std::vector<group_values<T>> values_;
 };
@@ -410,24 +381,27 @@ inline void sample_rows(group_table& table, std::size_t rows, const std::vector<
   }
 }
 
-// Calls add(rows) for all rows, many at a time.
-template <typename Add>
-void visit_grouped_rows(group_table& table, std::size_t rows, const Add& add) {
+// Has collectors add all rows, many at a time. The keys of those for which the far tier has answered are not read.
+inline void add_all_rows(group_table& table, std::size_t rows, const std::vector<group_collector*>& collectors) {
   constexpr std::size_t rows_of_keys = 8192;
-  constexpr std::size_t most_rows = 32 * rows_of_keys;
+  constexpr std::size_t rows_at_once = 32 * rows_of_keys;
+  static_assert(rows_at_once % most_rows == 0);
   std::vector<std::uint32_t> group_of;
   std::vector<std::uint8_t> short_group_of;
   for (std::size_t first = 0; first < rows; first += group_of.size()) {
-    group_of.resize(std::min(most_rows, rows - first));
+    group_of.resize(std::min(rows_at_once, rows - first));
+    for (group_collector* const one : collectors) one->ask(table, first, group_of.size());
     for (std::size_t done = 0; done < group_of.size(); done += rows_of_keys) {
       const std::size_t now = std::min(rows_of_keys, group_of.size() - done);
+      const auto needs = [&](const group_collector* one) { return one->needs_groups(first + done, now); };
+      if (std::ranges::none_of(collectors, needs)) continue;
       table.number(first + done, std::span(group_of).subspan(done, now));
     }
     short_group_of.resize(group_of.size());
     std::transform(group_of.begin(), group_of.end(), short_group_of.begin(), [](std::uint32_t group) {
       return static_cast<std::uint8_t>(std::min<std::uint32_t>(group, no_group));
     });
-    add(grouped_rows{first, group_of, short_group_of, table.size()});
+    for (group_collector* const one : collectors) one->add({first, group_of, short_group_of, table.size()});
   }
 }
 
@@ -442,6 +416,10 @@ FAR_LIBRARY_CODE dataframe dataframe::group_by(const std::vector<std::string>& k
   std::size_t bytes = 0;
   for (const std::string& name : walked) bytes += (*this)[name].bytes();
   const detail::walk how(in_, bytes);
+  // The keys may be all that is read: the numbers may stay where they are.
+  std::size_t key_bytes = 0;
+  for (const column* const one : key_columns) key_bytes += one->bytes();
+  const detail::walk over_keys(in_, key_bytes);
   std::vector<column_type> types;
   std::map<std::string, std::unique_ptr<detail::group_collector>> collectors;
   for (const wanted& one : aggregates) {
@@ -451,17 +429,15 @@ FAR_LIBRARY_CODE dataframe dataframe::group_by(const std::vector<std::string>& k
     if (collector == nullptr) collector = detail::collect(how, of);
     collector->want(one.what);
   }
-  detail::group_table table(key_columns, how);
+  detail::group_table table(key_columns, over_keys);
   std::vector<detail::group_collector*> busy;
   for (const auto& [name, one] : collectors) {
-    one->begin();
+    one->begin(table);
     busy.push_back(one.get());
   }
   detail::sample_rows(table, rows(), busy);
   do {
-    detail::visit_grouped_rows(table, rows(), [&](const detail::grouped_rows& some) {
-      for (detail::group_collector* const one : busy) one->add(some);
-    });
+    detail::add_all_rows(table, rows(), busy);
     std::erase_if(busy, [](detail::group_collector* one) { return !one->next(); });
   } while (!busy.empty());
   const auto sorted = table.sorted();

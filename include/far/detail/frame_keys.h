@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "far/column.h"
@@ -80,6 +82,26 @@ class key_reader {
       // Of texts, the order of the codes is not that of the keys.
       if (of_.type() == column_type::text) return {0, ranks_.size() - 1};
       return {key(known.min()), key(known.max())};
+    });
+  }
+  // The keys as a far tier finds them. Nothing: they are not integers, or far from each other, or there is none.
+  [[nodiscard]] std::optional<row_key> in_far_tier() const {
+    return of_.visit([&]<typename T>(const vector<T>& all) -> std::optional<row_key> {
+      if constexpr (std::is_integral_v<T>) {
+        const summary<T> known = of_.known(all);
+        if (known.count() == 0) return std::nullopt;
+        const std::uint64_t more = key_of(known.max()) - key_of(known.min());
+        if (more >= most_groups) return std::nullopt;
+        return row_key{bits_of(known.min()), static_cast<std::uint32_t>(more) + 1, number_type_of<T>()};
+      }
+      return std::nullopt;
+    });
+  }
+  // Of these, the one with this number. Requires: there are as many.
+  [[nodiscard]] std::uint64_t key_in_far_tier(std::size_t number) const {
+    return of_.visit([&]<typename T>(const vector<T>& all) -> std::uint64_t {
+      if constexpr (std::is_integral_v<T>) return key(static_cast<T>(of_.known(all).min() + static_cast<T>(number)));
+      return null_key;
     });
   }
   // The value with a key. Requires: it is that of a row.

@@ -2,17 +2,20 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <span>
 #include <type_traits>
 #include <utility>
 
 #include "far/detail/api.h"
 #include "far/detail/reduction.h"
 #include "far/detail/type.h"
+#include "far/detail/word.h"
 #include "far/page_lost.h"
 #include "far/relocatable.h"
 #include "far/scope.h"
@@ -62,6 +65,24 @@ struct answer_sink {
 // those of the numbers, if the question has groups.
 FAR_API void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how,
                          const answer_sink& to, const std::uint8_t* groups);
+// The pages of some rows, those of all columns in turn (keyed_rows), and what the far tier says about them: the answer
+// is as of reduction_kind, with 8 bytes behind it.
+struct question_about_rows {
+  std::array<const std::byte*, most_row_pages> pages{};
+  bool is_answered = false;
+  alignas(8) std::array<std::byte, most_group_bytes + 8> answer{};
+};
+// Has the far tier answer them, side by side. A few of their pages that are here are pushed out before. There is no
+// answer where a page is null, more are here, or not all in one server, and from a tier that cannot. May wait.
+// Requires: is_question(how); all pages are in objects larger than a page, and nobody writes to them. The caller had
+// better be in no scope, in which no page leaves.
+FAR_API void ask_about_rows(const tag& in, const reduction& how, std::span<question_about_rows> asked);
+// Whether it makes sense, and has room for its pages and its answer.
+[[nodiscard]] FAR_API bool is_question(const reduction& about_rows);
+// The place of a part of the object, which is not accessed. Requires: it is larger than a page.
+[[nodiscard]] inline const std::byte* address_of_part(const owner_word& owner, std::size_t offset) {
+  return reinterpret_cast<const std::byte*>(word::address(owner.load(std::memory_order_relaxed)) + offset);
+}
 // The same of numbers in local memory, 4096 bytes at a time.
 FAR_API void answer_local(const std::byte* bytes, std::size_t count, const reduction& how, const answer_sink& to,
                           const std::uint8_t* groups);

@@ -88,8 +88,12 @@ enum class reduction_kind : std::uint8_t {
   group_bounds,  // two numbers for each group: its least and greatest, zeros if it has none; then as group_sums
   // The result of a function of the program's choice, which the memory server has in a plugin (far/compute.h).
   computed,
+  // Of several pages at once: of numbers that are in the groups of their rows, which other pages tell (keyed_rows).
+  // For each group, if wanted: the sum, as in group_sums; the least and the greatest number, zeros if it has none; how
+  // many rows it has, 2; how many numbers, 2. All sums come first, and so on. Rounded up to 8.
+  of_rows,
 };
-inline constexpr reduction_kind last_reduction_kind = reduction_kind::computed;
+inline constexpr reduction_kind last_kind_of_page = reduction_kind::computed;
 inline constexpr std::size_t listed_bytes = 112;
 inline constexpr std::uint64_t most_buckets = 256;
 // The longest text of `matches`: it lies in `lowest` and `highest`, as in memory, and `shift` is its length.
@@ -123,6 +127,33 @@ template <reducible T>
   return groups;
 }
 
+// Rows of columns side by side, of which each fills whole pages. The group of a row is the number that its keys make,
+// the first key in front; a row with a key that is not among those named here is in none. A group's numbers are added
+// page by page, as if each page had been asked about alone.
+inline constexpr std::size_t most_row_keys = 4;
+inline constexpr std::size_t most_row_pages = 16;
+inline constexpr std::uint32_t most_rows = 32'768;  // so that 2 bytes count them
+struct row_key {
+  std::uint64_t least = 0;  // an integer in its own representation, the bytes above are 0
+  std::uint32_t count = 0;  // of integers, from the least on
+  number_type type = number_type::int8;
+
+  bool operator==(const row_key&) const = default;
+};
+struct keyed_rows {
+  std::uint32_t rows = 0;
+  std::uint8_t keys = 0;  // at least 1
+  // Of the column of numbers; without these it is not read. Rows are counted in any case.
+  bool wants_sums = false;
+  bool wants_least = false;
+  bool wants_greatest = false;
+  bool wants_counts = false;
+  std::array<row_key, most_row_keys> key{};
+
+  [[nodiscard]] bool wants_numbers() const { return wants_sums || wants_least || wants_greatest || wants_counts; }
+  bool operator==(const keyed_rows&) const = default;
+};
+
 // A function on the bytes of a page, and what it is called with. The first members travel to memory servers.
 inline constexpr std::size_t most_function_arguments = 256;
 inline constexpr std::size_t most_function_result = 512;
@@ -152,14 +183,20 @@ struct reduction {
   std::uint64_t highest = 0;
   reduction_kind kind = reduction_kind::summary;
   std::uint8_t shift = 0;
-  std::uint8_t groups = 0;                  // if has_groups(): how many, at least 1
+  std::uint8_t groups = 0;                  // if has_groups(), or of_rows: how many, at least 1
   const page_function* function = nullptr;  // if computed: nothing else counts
+  const keyed_rows* rows = nullptr;         // if of_rows
 
   bool operator==(const reduction& other) const {
-    const bool is_same_function = function == other.function ||
-                                  (function != nullptr && other.function != nullptr && *function == *other.function);
     return type == other.type && lowest == other.lowest && highest == other.highest && kind == other.kind &&
-           shift == other.shift && groups == other.groups && is_same_function;
+           shift == other.shift && groups == other.groups && are_same(function, other.function) &&
+           are_same(rows, other.rows);
+  }
+
+ private:
+  template <typename T>
+  [[nodiscard]] static bool are_same(const T* one, const T* other) {
+    return one == other || (one != nullptr && other != nullptr && *one == *other);
   }
 };
 

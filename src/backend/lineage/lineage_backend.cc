@@ -157,6 +157,12 @@ bool lineage_backend::reduces() const {
          std::ranges::all_of(inherited_, [](const inherited_tier& tier) { return tier.store->reduces(); });
 }
 
+// In a child of a fork, some pages of a row may be inherited, and others not.
+bool lineage_backend::reduces_rows() const {
+  const backend* const own = own_.load(std::memory_order_acquire);
+  return own != nullptr && own_base_ == 0 && own->reduces_rows();
+}
+
 std::uint64_t lineage_backend::read_patience_ns() const {
   const backend* const own = own_.load();
   std::uint64_t longest_ns = own != nullptr ? own->read_patience_ns() : 0;

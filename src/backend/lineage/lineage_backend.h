@@ -54,6 +54,7 @@ class lineage_backend final : public backend {
   void prepare_exit() override;
   [[nodiscard]] bool answers() const override { return own_.load() == nullptr || own_.load()->answers(); }
   [[nodiscard]] bool reduces() const override;
+  [[nodiscard]] bool reduces_rows() const override;
   [[nodiscard]] std::uint64_t read_patience_ns() const override;
   // Bytes that another process stored are not ours to write.
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override {

@@ -42,6 +42,7 @@ class memory_backend final : public backend {
   [[nodiscard]] bool is_copied_by_fork() const override { return true; }
   [[nodiscard]] capacity report() const override;
   [[nodiscard]] bool reduces() const override { return true; }
+  [[nodiscard]] bool reduces_rows() const override { return true; }
   [[nodiscard]] speed expected_speed() const override;
   [[nodiscard]] std::string describe() const override;
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -67,12 +68,20 @@ void memory_channel::copy(const request& io) const {
   std::byte* const far_bytes = address_of(io);
   if (io.reduce != nullptr) {
     if (is_refused(io)) return;
+    if (io.reduce->how.kind == reduction_kind::of_rows) return answer_rows(io);
     answer(*io.reduce, far_bytes - io.offset_bytes, {far_bytes, io.length_bytes}, io.buffer);
   } else if (io.op == operation::read) {
     std::memcpy(io.buffer, far_bytes, io.length_bytes);
   } else {
     std::memcpy(far_bytes, io.buffer, io.length_bytes);
   }
+}
+
+void memory_channel::answer_rows(const request& io) const {
+  std::array<const std::byte*, detail::most_row_pages> pages{};
+  const std::span<const std::uint64_t> slots = io.reduce->slots;
+  std::ranges::transform(slots, pages.begin(), [&](slot_id slot) { return frames_ + slot * page_bytes; });
+  answer_about_rows(*io.reduce, std::span(pages).first(slots.size()), io.buffer);
 }
 
 std::size_t memory_channel::submit(std::span<const request> batch) {

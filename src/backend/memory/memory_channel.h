@@ -65,6 +65,7 @@ class memory_channel final : public channel {
     return frames_ + io.slot * page_bytes + io.offset_bytes;
   }
   void copy(const request& io) const;
+  void answer_rows(const request& io) const;
   // Makes the timer fire at `when_ns`; 0 switches it off.
   void set_timer(std::uint64_t when_ns) const;
   void watch_next() const;

@@ -56,6 +56,24 @@ started_read group::begin_read(std::span<const member* const> members, byte_rang
           .end = std::min<std::uint32_t>(bytes.end, static_cast<std::uint32_t>(best.end_slot * page_bytes))};
 }
 
+started_read group::begin_read_from(std::size_t member_index, std::span<const member* const> members, std::size_t slot,
+                                    bool any_state) {
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    const copy& held = copies[place];
+    if (!held.present || held.leaving || held.member != member_index) continue;
+    if (stale(place).contains(slot)) continue;
+    if (members[held.member]->state() != member_state::serving && !any_state) continue;
+    ++in_flight_[phase_];
+    return {.how = started_read::outcome::served,
+            .place = static_cast<std::uint8_t>(place),
+            .phase = phase_,
+            .member = held.member,
+            .first = held.first,
+            .end = static_cast<std::uint32_t>((slot + 1) * page_bytes)};
+  }
+  return {};
+}
+
 started_write group::begin_write(std::span<const member* const> members, byte_range bytes, std::size_t least) {
   started_write begun;
   for (std::size_t place = 0; place < copies.size(); ++place) {

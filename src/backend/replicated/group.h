@@ -110,6 +110,10 @@ class group {
   [[nodiscard]] started_read begin_read(std::span<const member* const> members, byte_range bytes,
                                         const read_choice& choice) FAR_REQUIRES(lock);
 
+  // The same of a whole slot, from this member alone: served, or gone.
+  [[nodiscard]] started_read begin_read_from(std::size_t member_index, std::span<const member* const> members,
+                                             std::size_t slot, bool any_state) FAR_REQUIRES(lock);
+
   // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow. `least`:
   // on how many servers the bytes must be for it to succeed.
   [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes,

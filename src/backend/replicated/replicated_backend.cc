@@ -96,6 +96,7 @@ replicated_backend::replicated_backend(std::vector<std::unique_ptr<member>> memb
     : capacity_limit_(most_slots),
       scrubbed_pages_per_second_(chosen.scrubbed_pages_per_second),
       reduces_(members.front()->store().reduces()),
+      reduces_rows_(members.front()->store().reduces_rows()),
       connect_(chosen.connect),
       find_server_(chosen.find_server),
       shared_(std::move(members), {.copies = chosen.copies, .least = chosen.least_copies},

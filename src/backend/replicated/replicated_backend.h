@@ -92,6 +92,7 @@ class replicated_backend final : public backend, private placement {
   void keep_in_place(bool wanted) override { shared_.keep_in_place(wanted); }
   void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
   [[nodiscard]] bool reduces() const override { return reduces_; }
+  [[nodiscard]] bool reduces_rows() const override { return reduces_rows_; }
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return scrubbed_pages_per_second_; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return shared_.read_patience_ns(); }
   std::uint64_t tend() override;
@@ -150,6 +151,7 @@ class replicated_backend final : public backend, private placement {
   const std::uint64_t capacity_limit_;
   const std::uint64_t scrubbed_pages_per_second_;
   const bool reduces_;  // all of its servers do: they are of one kind
+  const bool reduces_rows_;
   pid_t process_ = getpid();
   pid_t parent_ = 0;  // in the child of a fork
   const std::function<result<named_backend>(std::string_view)> connect_;

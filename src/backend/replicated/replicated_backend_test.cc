@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,6 +55,95 @@ TEST_F(replicated, both_copies_get_every_write) {
     EXPECT_EQ(members_[placed.copies[place].member]->at(placed.copies[place].first + slot + 3), std::byte{42});
   }
   EXPECT_NE(placed.copies[0].member, placed.copies[1].member);
+}
+
+// Keys in one slot, numbers in two others: how many rows each group has. The key of a page's rows is its first byte.
+class replicated_rows : public replicated_test {
+ protected:
+  replicated_rows() { rows_.key[0] = {1, 9, detail::number_type::uint8}; }
+
+  // Of slots in different groups, as many as there are groups.
+  void write_groups(std::size_t groups) {
+    for (std::size_t i = 0; i < groups; ++i) {
+      firsts_.push_back(tested_->allocate(group_slots).value());
+      ASSERT_EQ(write(firsts_.back() + i, static_cast<int>(i + 1)), 0);
+    }
+  }
+  [[nodiscard]] slot_id slot(std::size_t group) const { return firsts_[group] + group; }
+  // The sum of the numbers, which are in the group of the keys; or an error.
+  [[nodiscard]] int ask(std::size_t keys, std::size_t numbers) {
+    const std::array<slot_id, 2> slots{slot(keys), slot(numbers)};
+    const page_hasher hash(1);
+    const page_reduction asked{.how = {.type = detail::number_type::uint8,
+                                       .highest = 0xff,
+                                       .kind = reduction_kind::of_rows,
+                                       .groups = 9,
+                                       .rows = &rows_},
+                               .hash = &hash,
+                               .slots = slots};
+    std::vector<std::byte> answer(answer_bytes(asked.how));
+    const request one{
+        .op = operation::read, .slot = slots[0], .buffer = answer.data(), .is_needed = false, .reduce = &asked};
+    EXPECT_EQ(queue_->submit({&one, 1}), 1u);
+    const int code = finish();
+    if (code != 0) return -code;
+    std::int64_t sum = 0;
+    std::memcpy(&sum, answer.data() + keys * sizeof sum, sizeof sum);
+    return static_cast<int>(sum / static_cast<std::int64_t>(page_bytes));
+  }
+  [[nodiscard]] std::set<int> members_with(std::size_t group) {
+    std::set<int> found;
+    group_of_books& placed = tested_->books().group_at(firsts_[group] / group_slots);
+    for (const copy& one : placed.copies) {
+      if (one.present) found.insert(one.member);
+    }
+    return found;
+  }
+  using group_of_books = ::far::backend::group;
+
+  detail::keyed_rows rows_{.rows = page_bytes, .keys = 1, .wants_sums = true};
+  std::vector<slot_id> firsts_;
+};
+
+TEST_F(replicated_rows, are_asked_about_where_all_their_slots_are) {
+  open(3, 1);
+  write_groups(6);
+  unsigned apart = 0;
+  for (std::size_t keys = 0; keys < 6; ++keys) {
+    for (std::size_t numbers = 0; numbers < 6; ++numbers) {
+      const bool is_together = members_with(keys) == members_with(numbers);
+      ASSERT_EQ(ask(keys, numbers), is_together ? static_cast<int>(numbers + 1) : -EXDEV) << keys << " " << numbers;
+      apart += is_together ? 0 : 1;
+    }
+  }
+  EXPECT_GT(apart, 0u);
+  tested_->validate();
+}
+
+TEST_F(replicated_rows, with_two_copies_on_three_members_find_one_for_two_slots) {
+  open(3, 2);
+  write_groups(5);
+  for (std::size_t keys = 0; keys < 5; ++keys) {
+    for (std::size_t numbers = 0; numbers < 5; ++numbers) {
+      ASSERT_EQ(ask(keys, numbers), static_cast<int>(numbers + 1)) << keys << " " << numbers;
+    }
+  }
+}
+
+TEST_F(replicated_rows, are_not_answered_from_a_stale_copy_or_by_a_lost_member) {
+  open(2, 2);
+  write_groups(2);
+  members_[0]->error_code = EIO;
+  page_.fill(std::byte{200});
+  ASSERT_EQ(transfer(operation::write, slot(1), page_.data()), 0) << "the other copy has it";
+  members_[0]->error_code = 0;
+  for (int i = 0; i < 300; ++i) ASSERT_EQ(ask(0, 1), 200);
+  members_[1]->error_code = ETIMEDOUT;
+  EXPECT_LT(ask(0, 1), 0);
+  members_[1]->error_code = 0;
+  tend_until_whole();
+  members_[1]->error_code = ETIMEDOUT;
+  EXPECT_EQ(ask(0, 1), 200) << "repaired";
 }
 
 TEST_F(replicated, a_write_is_not_complete_before_all_copies_have_it) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -45,7 +46,11 @@ result<std::unique_ptr<channel>> replicated_channel::open(layer& shared, std::si
 }
 
 replicated_channel::replicated_channel(layer& shared, std::size_t depth)
-    : shared_(shared), requests_(depth), parts_(depth + spare_parts), queues_(depth + spare_parts) {
+    : shared_(shared),
+      requests_(depth),
+      parts_(depth + spare_parts),
+      rows_(reinterpret_cast<rows_read*>(platform::map_local(parts_.size() * sizeof(rows_read)))),
+      queues_(depth + spare_parts) {
   for (std::size_t i = depth; i-- > 0;) free_requests_.push_back(static_cast<std::uint32_t>(i));
   for (std::size_t i = parts_.size(); i-- > 0;) free_parts_.push_back(static_cast<std::uint32_t>(i));
   unfinished_.reserve(depth);
@@ -57,6 +62,7 @@ replicated_channel::replicated_channel(layer& shared, std::size_t depth)
 replicated_channel::~replicated_channel() {
   FAR_CHECK(in_flight_ == 0, "a channel was destroyed with transfers in flight");
   shared_.leave(queues_);
+  platform::unmap_local(reinterpret_cast<std::byte*>(rows_), parts_.size() * sizeof(rows_read));
 }
 
 std::size_t replicated_channel::submit(std::span<const request> batch) {
@@ -158,6 +164,10 @@ void replicated_channel::start_read(std::uint32_t index) {
   const std::uint64_t now_ns = shared_.time.now_ns();
   switch (reading.read.how) {
     case started_read::outcome::served:
+      if (is_about_rows(reading) && !begin_rows(index)) {
+        reading.error_code = EXDEV;
+        return end_read(index, EXDEV);
+      }
       reading.started_ns = now_ns;
       ++reads_under_way_[reading.read.member];
       return push(reading.read.member, index, reading.read.place, reading.read.first,
@@ -178,6 +188,44 @@ void replicated_channel::start_read(std::uint32_t index) {
     case started_read::outcome::gone:
       // Copies that were tried and failed may still be there.
       return fail_read(index, reading.tried != 0 ? reading.error_code : ESTALE);
+  }
+}
+
+bool replicated_channel::is_about_rows(const part& reading) const {
+  const page_reduction* const asked = requests_[reading.request].reduce;
+  return asked != nullptr && asked->how.kind == reduction_kind::of_rows;
+}
+
+// The member that has the first slot must have all others, too.
+bool replicated_channel::begin_rows(std::uint32_t index) {
+  const part& reading = parts_[index];
+  const page_reduction& asked = *requests_[reading.request].reduce;
+  rows_read& rows = *new (&rows_[index]) rows_read;
+  rows.slots[0] = reading.read.first + reading.bytes.first_slot();
+  for (std::size_t i = 1; i < asked.slots.size(); ++i) {
+    const std::uint64_t number = asked.slots[i] / group_slots;
+    const std::size_t slot = asked.slots[i] % group_slots;
+    group& holder = shared_.group_at(number);
+    const lock_guard guard(holder.lock);
+    const started_read begun = holder.begin_read_from(reading.read.member, shared_.view(), slot, shared_.detached());
+    if (begun.how != started_read::outcome::served) break;
+    rows.slots[i] = begun.first + slot;
+    rows.groups[rows.count] = number;
+    rows.phases[rows.count++] = begun.phase;
+  }
+  rows.asked = asked;
+  rows.asked.slots = std::span<const slot_id>(rows.slots).first(asked.slots.size());
+  if (rows.count + 1 == asked.slots.size()) return true;
+  end_rows(index);
+  return false;
+}
+
+void replicated_channel::end_rows(std::uint32_t index) {
+  rows_read& rows = rows_[index];
+  for (; rows.count > 0; --rows.count) {
+    group& holder = shared_.group_at(rows.groups[rows.count - 1]);
+    const lock_guard guard(holder.lock);
+    holder.end(rows.phases[rows.count - 1]);
   }
 }
 
@@ -222,13 +270,14 @@ void replicated_channel::start_write(std::uint32_t index) {
 void replicated_channel::push(std::size_t member, std::uint32_t index, std::uint8_t place, slot_id first,
                               byte_range bytes) {
   const part& moving = parts_[index];
+  const bool is_of_rows = moving.op == operation::read && is_about_rows(moving);
   queues_.push(member, {.op = moving.op,
                         .slot = first + bytes.first_slot(),
                         .offset_bytes = static_cast<std::uint32_t>(bytes.begin % page_bytes),
                         .length_bytes = bytes.end - bytes.begin,
                         .buffer = moving.buffer,
                         .cookie = pack(index, place),
-                        .reduce = requests_[moving.request].reduce});
+                        .reduce = is_of_rows ? &rows_[index].asked : requests_[moving.request].reduce});
 }
 
 std::size_t replicated_channel::poll(std::span<completion> done) {
@@ -287,6 +336,7 @@ void replicated_channel::end_read(std::uint32_t index, int error_code) {
     const lock_guard guard(holder.lock);
     holder.end(reading.read.phase);
   }
+  if (is_about_rows(reading)) end_rows(index);
   if (reading.parked) --parked_;
   reading.parked = false;
   if (error_code != 0) {
@@ -316,7 +366,7 @@ void replicated_channel::end_part(std::uint32_t index) {
 
 void replicated_channel::end_request(std::uint32_t index) {
   const int code = requests_[index].error_code;
-  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || code == ENOTSUP;
+  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || code == ENOTSUP || code == EXDEV;
   ended_.push_back({.cookie = requests_[index].cookie,
                     .error_code = code != 0 && !(is_passed_on && requests_[index].op == operation::read) ? EIO : code,
                     .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source});

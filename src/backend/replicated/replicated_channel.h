@@ -71,6 +71,15 @@ class replicated_channel final : public channel {
     place_mask succeeded = 0;
   };
 
+  // What a part needs of the slots of a question about rows, but for the first one. All of them are on one member.
+  struct rows_read {
+    page_reduction asked;  // of the member's slots
+    std::array<slot_id, detail::most_row_pages> slots;
+    std::array<std::uint64_t, detail::most_row_pages> groups;  // where a read has begun
+    std::array<std::uint8_t, detail::most_row_pages> phases;
+    std::size_t count = 0;  // of these
+  };
+
   replicated_channel(layer& shared, std::size_t depth);
 
   void start_parts(std::uint32_t request);
@@ -80,6 +89,9 @@ class replicated_channel final : public channel {
   void start_write(std::uint32_t index);
   void push(std::size_t member, std::uint32_t index, std::uint8_t place, slot_id first, byte_range bytes);
   void on_transfer(std::size_t member, completion ended);
+  [[nodiscard]] bool is_about_rows(const part& reading) const;
+  [[nodiscard]] bool begin_rows(std::uint32_t index);
+  void end_rows(std::uint32_t index);
   void end_read(std::uint32_t index, int error_code);
   void fail_read(std::uint32_t index, int error_code);
   static void note_source(taken_request& whole, std::uint8_t source);
@@ -95,6 +107,7 @@ class replicated_channel final : public channel {
   local_vector<std::uint32_t> unfinished_;  // requests with parts that have not begun, in order
   local_vector<part> parts_;
   local_vector<std::uint32_t> free_parts_;
+  rows_read* const rows_;           // for each part; memory that is not touched before it is used
   local_vector<completion> ended_;  // to be polled
   member_queues queues_;
   std::array<std::size_t, maximum_members> reads_under_way_{};  // by member

@@ -44,7 +44,7 @@ message& message_pool::start(message& taken) {
   taken.sent = false;
   taken.index = index;
   taken.previous = taken.next = nullptr;
-  taken.part_count = taken.data_bytes = taken.group_bytes = taken.prefix_bytes = 0;
+  taken.part_count = taken.slot_count = taken.data_bytes = taken.group_bytes = taken.prefix_bytes = 0;
   taken.cookie = ++serial_ << index_bits | index;
   return taken;
 }

@@ -11,6 +11,7 @@
 #include "wire/function.h"
 #include "wire/message.h"
 #include "wire/reduction.h"
+#include "wire/rows.h"
 
 namespace far::backend {
 
@@ -19,6 +20,8 @@ inline constexpr std::size_t most_prefix_bytes =
     std::max(wire::write_prefix_bytes(wire::maximum_batch),
              wire::call_header_bytes + std::max(wire::reduction_bytes, wire::most_function_bytes) +
                  wire::maximum_batch * wire::range_bytes);
+static_assert(wire::call_header_bytes + wire::rows_bytes + wire::maximum_batch * sizeof(std::uint64_t) <=
+              most_prefix_bytes);
 
 // A request message. Its header and ranges stay encoded until the reply has come, so that it can be sent again on the
 // next connection; bytes to be written, and groups of numbers, are taken from the callers' buffers each time.
@@ -37,6 +40,7 @@ struct message {
   std::uint32_t index = 0;
   std::uint32_t epoch = 0;
   std::uint32_t part_count = 0;
+  std::uint32_t slot_count = 0;    // of a call about rows: of all parts, from the questions of their transfers
   std::uint32_t data_bytes = 0;    // of all parts
   std::uint32_t group_bytes = 0;   // of a call: of all parts, from the questions of their transfers
   std::uint32_t prefix_bytes = 0;  // header, and what stands in front of the data

@@ -81,6 +81,9 @@ void request_messages::fill(message& outgoing, transfer_queue& pending, std::uin
     if (!is_like(front.io, first) || front.epoch != epoch || front.error_code != 0 || front.deadline_ns > latest_ns) {
       return;
     }
+    const std::size_t slots = front.io.reduce != nullptr ? front.io.reduce->slots.size() : 0;
+    if (outgoing.slot_count + slots > wire::maximum_batch) return;
+    outgoing.slot_count += static_cast<std::uint32_t>(slots);
     const std::uint64_t left = front.io.length_bytes - front.placed_bytes;
     const auto length =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(left, most_data_bytes - outgoing.data_bytes));
@@ -103,8 +106,15 @@ void request_messages::fill(message& outgoing, transfer_queue& pending, std::uin
 }
 
 // What comes behind a function on the connection waits for it, so it gets a part of the time that a request may take.
-std::size_t request_messages::encode_question(const page_reduction& asked, std::span<const wire::range> ranges,
-                                              std::span<std::byte> to) const {
+std::size_t request_messages::encode_question(const message& outgoing, std::span<std::byte> to) const {
+  const page_reduction& asked = *outgoing.parts[0].owner->io.reduce;
+  const std::span<const wire::range> ranges{outgoing.ranges.data(), outgoing.part_count};
+  if (asked.how.kind == reduction_kind::of_rows) {
+    std::array<std::uint64_t, wire::maximum_batch> slots;
+    auto end = slots.begin();
+    for (const message::part& part : outgoing.all()) end = std::ranges::copy(part.owner->io.reduce->slots, end).out;
+    return wire::encode_rows(asked, {slots.begin(), end}, to);
+  }
   if (is_built_in(asked.how)) return wire::encode_reduction(asked, ranges, to);
   const std::uint64_t deadline_ms = std::clamp<std::uint64_t>(timeout_ns_ / 8'000'000, 1, 1'000);
   return wire::encode_function(asked, ranges, static_cast<std::uint32_t>(deadline_ms), to);
@@ -117,7 +127,7 @@ void request_messages::encode(message& outgoing) const {
   switch (outgoing.op) {
     case wire::opcode::read: bytes = wire::encode_read(ranges, payload); break;
     case wire::opcode::write: bytes = wire::encode_write_prefix(ranges, payload); break;
-    case wire::opcode::call: bytes = encode_question(*outgoing.parts[0].owner->io.reduce, ranges, payload); break;
+    case wire::opcode::call: bytes = encode_question(outgoing, payload); break;
     case wire::opcode::allocate:
     case wire::opcode::free:
       wire::encode(outgoing.blocks,

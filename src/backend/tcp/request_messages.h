@@ -64,8 +64,7 @@ class request_messages {
   void build_reserved(std::uint32_t epoch, bool wants_ping, std::uint64_t now_ns);
   void fill(message& outgoing, transfer_queue& pending, std::uint32_t epoch) const;
   void encode(message& outgoing) const;
-  [[nodiscard]] std::size_t encode_question(const page_reduction& asked, std::span<const wire::range> ranges,
-                                            std::span<std::byte> to) const;
+  [[nodiscard]] std::size_t encode_question(const message& outgoing, std::span<std::byte> to) const;
   void add_reserved(message& outgoing, wire::opcode op, std::uint32_t epoch, std::uint64_t now_ns);
   void fail(message& failed, int code, const completion_sink* sink);
 

@@ -55,6 +55,7 @@ class tcp_backend final : public store_backend {
 
   [[nodiscard]] bool lends() const override { return blocks() == nullptr || !blocks()->is_draining(); }
   [[nodiscard]] bool reduces() const override { return true; }  // an older server says that it cannot
+  [[nodiscard]] bool reduces_rows() const override { return true; }
   [[nodiscard]] std::uint64_t lease_ns() const override { return session_.lease_ns(); }
   [[nodiscard]] std::uint64_t server_identity() const override { return session_.identity(); }
   void prepare_exit() override;

@@ -1,0 +1,125 @@
+// Questions about the rows of a far::dataframe whose keys the far tier reads itself, too
+// (docs/decisions/0090-keys-on-servers.md).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "far/column.h"
+#include "far/detail/column_statistics.h"
+#include "far/detail/group_table.h"
+#include "far/detail/pointer.h"
+#include "far/detail/reduction.h"
+#include "far/detail/sequence.h"
+#include "far/vector.h"
+
+namespace far::detail {
+
+// About the numbers of one column. The rows are asked about some at a time; each question is about as many of them.
+class row_questions {
+ public:
+  // Of `numbers` the type, the lowest and the highest number count; of `wanted` what is wanted of them.
+  row_questions(const group_table::in_far_tier& groups, const column& of, const reduction& numbers,
+                const keyed_rows& wanted)
+      : columns_(groups.columns), numbers_(numbers), rows_(wanted) {
+    if (groups.keys.empty()) return;
+    if (wanted.wants_numbers()) columns_.push_back(&of);
+    numbers_.kind = reduction_kind::of_rows;
+    numbers_.groups = static_cast<std::uint8_t>(groups.groups);
+    rows_.keys = static_cast<std::uint8_t>(groups.keys.size());
+    std::copy(groups.keys.begin(), groups.keys.end(), rows_.key.begin());
+    // As many as possible: an answer is as long for a few.
+    for (rows_.rows = most_rows; rows_.rows > 0 && !is_question(question()); rows_.rows /= 2) {
+    }
+  }
+
+  // 0: the far tier is not asked.
+  [[nodiscard]] std::size_t rows_of_question() const { return rows_.rows; }
+  [[nodiscard]] std::size_t groups() const { return numbers_.groups; }
+
+  // Of rows that are not a whole question, nothing is asked. `first` begins a question.
+  void ask(const tag& in, std::size_t first, std::size_t rows) {
+    first_ = first;
+    asked_.assign(rows / rows_.rows, {});
+    constexpr std::size_t together = 16;
+    const reduction how = question();
+    visit_on_fibers(in.home(), (asked_.size() + together - 1) / together, [&](std::size_t number) {
+      const std::size_t begin = number * together;
+      const std::size_t end = std::min(asked_.size(), begin + together);
+      for (std::size_t i = begin; i < end; ++i) note_pages(first + i * rows_.rows, asked_[i].pages);
+      ask_about_rows(in, how, std::span(asked_).subspan(begin, end - begin));
+    });
+  }
+  // For other rows, there is no answer.
+  void forget() { asked_.clear(); }
+
+  // The one about this row; null if there is none.
+  [[nodiscard]] const std::byte* answer_about(std::size_t row) const {
+    if (rows_.rows == 0) return nullptr;
+    const std::size_t number = (row - first_) / rows_.rows;
+    return number < asked_.size() && asked_[number].is_answered ? asked_[number].answer.data() : nullptr;
+  }
+  // The first row that the answer about this one is not about, or that there is an answer about if there is none.
+  [[nodiscard]] std::size_t next_after(std::size_t row, std::size_t end) const {
+    if (answer_about(row) != nullptr) return std::min(end, row + rows_.rows);
+    while (row < end && answer_about(row) == nullptr) row += std::max<std::size_t>(rows_.rows, 1);
+    return std::min(row, end);
+  }
+
+  // What an answer says of a group (reduction_kind); what was not wanted is zeros.
+  template <typename T>
+  struct group_answer {
+    using sum_type = std::conditional_t<std::is_floating_point_v<T>, double,
+                                        std::conditional_t<sizeof(T) == 8, wide_integer, std::int64_t>>;
+    sum_type sum = 0;
+    T least{};
+    T greatest{};
+    std::uint16_t rows = 0;
+    std::uint16_t count = 0;
+  };
+  template <typename T>
+  [[nodiscard]] group_answer<T> of_group(const std::byte* answer, std::size_t group) const {
+    group_answer<T> found;
+    const auto take = [&](bool is_wanted, auto& value) {
+      if (!is_wanted) return;
+      std::memcpy(&value, answer + group * sizeof value, sizeof value);
+      answer += groups() * sizeof value;
+    };
+    take(rows_.wants_sums, found.sum);
+    take(rows_.wants_least, found.least);
+    take(rows_.wants_greatest, found.greatest);
+    take(true, found.rows);
+    take(rows_.wants_counts, found.count);
+    return found;
+  }
+
+ private:
+  [[nodiscard]] reduction question() const {
+    reduction how = numbers_;
+    how.rows = &rows_;
+    return how;
+  }
+  void note_pages(std::size_t first, std::array<const std::byte*, most_row_pages>& pages) const {
+    std::size_t count = 0;
+    for (const column* const one : columns_) {
+      one->visit([&]<typename T>(const vector<T>& all) {
+        constexpr std::size_t on_a_page = page_bytes_of_chunks / sizeof(T);
+        for (std::size_t row = first; row < first + rows_.rows; row += on_a_page) pages[count++] = all.page_of(row);
+      });
+    }
+  }
+
+  std::vector<const column*> columns_;
+  reduction numbers_;
+  keyed_rows rows_;
+  std::size_t first_ = 0;
+  std::vector<question_about_rows> asked_;
+};
+
+}  // namespace far::detail

@@ -1,0 +1,202 @@
+#include "base/page_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "base/number_types.h"
+
+namespace far {
+namespace {
+
+using detail::keyed_rows;
+using detail::number_of;
+using detail::number_type;
+
+__extension__ typedef __int128 wide_integer;
+
+// So many rows at a time: numbers of 8 bytes fill a page with them, and those of any other type lie in one.
+constexpr std::size_t rows_of_step = page_bytes / sizeof(std::uint64_t);
+
+using groups_of_step = std::array<std::uint8_t, rows_of_step>;
+static_assert(detail::most_groups < std::numeric_limits<std::uint8_t>::max());
+
+// One more than there are groups, for rows that are in none.
+template <typename T>
+using one_each = std::array<T, detail::most_groups + 1>;
+
+template <typename T>
+using sum_of_group = std::conditional_t<std::is_floating_point_v<T>, double,
+                                        std::conditional_t<sizeof(T) == 8, wide_integer, std::int64_t>>;
+
+std::size_t pages_of(number_type type, std::size_t rows) {
+  return rows * number_bytes(type) / page_bytes;
+}
+
+bool fill_pages(number_type type, std::size_t rows) {
+  return rows > 0 && rows * number_bytes(type) % page_bytes == 0;
+}
+
+std::size_t bytes_of_sum(number_type type) {
+  return with_number_type(type, [](auto number) { return sizeof(sum_of_group<decltype(number)>); });
+}
+
+// The numbers of a column from row `first` on.
+template <typename T>
+const T* numbers_at(std::span<const std::byte* const> pages, std::size_t first) {
+  const std::size_t at = first * sizeof(T);
+  return reinterpret_cast<const T*>(pages[at / page_bytes] + at % page_bytes);
+}
+
+// Adds a key to what its predecessors make. Rows in no group stay there.
+template <typename T>
+void add_key(const detail::row_key& key, const T* keys, std::uint8_t none, groups_of_step& groups) {
+  using bits = std::make_unsigned_t<T>;
+  const auto least = static_cast<bits>(key.least);
+  for (std::size_t i = 0; i < rows_of_step; ++i) {
+    const auto above = static_cast<bits>(static_cast<bits>(keys[i]) - least);
+    const bool counts = above < key.count && groups[i] != none;
+    groups[i] = counts ? static_cast<std::uint8_t>(groups[i] * key.count + above) : none;
+  }
+}
+
+// What is found of the numbers of all groups.
+template <typename T>
+struct found_numbers {
+  one_each<sum_of_group<T>> of_page{};  // sums of the page that has begun
+  one_each<sum_of_group<T>> sums{};
+  one_each<T> least{};
+  one_each<T> greatest{};
+  one_each<std::uint16_t> counts{};
+
+  void add(const reduction& how, const T* numbers, const groups_of_step& groups) {
+    const T lowest = number_of<T>(how.lowest);
+    const T highest = number_of<T>(how.highest);
+    for (std::size_t i = 0; i < rows_of_step; ++i) {
+      const T number = numbers[i];
+      const std::size_t group = number >= lowest && number <= highest ? groups[i] : how.groups;
+      of_page[group] += static_cast<sum_of_group<T>>(number);
+      const bool is_first = counts[group]++ == 0;
+      least[group] = is_first || number < least[group] ? number : least[group];
+      greatest[group] = is_first || number > greatest[group] ? number : greatest[group];
+    }
+  }
+  void end_page() {
+    for (std::size_t group = 0; group < sums.size(); ++group) sums[group] += of_page[group];
+    of_page = {};
+  }
+};
+
+// Calls use(first row, groups of rows_of_step rows) in their order.
+template <typename Use>
+void visit_steps(const reduction& how, std::span<const std::byte* const> pages, const Use& use) {
+  const keyed_rows& rows = *how.rows;
+  for (std::size_t first = 0; first < rows.rows; first += rows_of_step) {
+    groups_of_step groups{};
+    std::span<const std::byte* const> rest = pages;
+    for (const detail::row_key& key : std::span(rows.key).first(rows.keys)) {
+      with_number_type(key.type, [&](auto number) {
+        using T = decltype(number);
+        if constexpr (std::is_integral_v<T>) add_key(key, numbers_at<T>(rest, first), how.groups, groups);
+      });
+      rest = rest.subspan(pages_of(key.type, rows.rows));
+    }
+    use(first, groups, rest);
+  }
+}
+
+void count_rows(const groups_of_step& groups, one_each<std::uint16_t>& counts) {
+  for (const std::uint8_t group : groups) ++counts[group];
+}
+
+template <typename T>
+std::byte* put(const one_each<T>& values, std::size_t groups, std::byte* to) {
+  std::memcpy(to, values.data(), groups * sizeof(T));
+  return to + groups * sizeof(T);
+}
+
+template <typename T>
+void find(const reduction& how, std::span<const std::byte* const> pages, std::byte* to) {
+  one_each<std::uint16_t> rows_of_group{};
+  found_numbers<T> found;
+  visit_steps(how, pages, [&](std::size_t first, const groups_of_step& groups, std::span<const std::byte* const> of) {
+    count_rows(groups, rows_of_group);
+    found.add(how, numbers_at<T>(of, first), groups);
+    if ((first + rows_of_step) * sizeof(T) % page_bytes == 0) found.end_page();
+  });
+  const keyed_rows& wanted = *how.rows;
+  if (wanted.wants_sums) to = put(found.sums, how.groups, to);
+  if (wanted.wants_least) to = put(found.least, how.groups, to);
+  if (wanted.wants_greatest) to = put(found.greatest, how.groups, to);
+  to = put(rows_of_group, how.groups, to);
+  if (wanted.wants_counts) put(found.counts, how.groups, to);
+}
+
+}  // namespace
+
+bool is_valid_of_rows(const reduction& how) {
+  const keyed_rows* const rows = how.rows;
+  if (rows == nullptr || how.shift != 0 || rows->keys < 1 || rows->keys > detail::most_row_keys) return false;
+  if (rows->rows > detail::most_rows) return false;
+  std::size_t groups = 1;
+  std::size_t pages = 0;
+  for (const detail::row_key& key : std::span(rows->key).first(rows->keys)) {
+    if (key.type >= number_type::float32 || !fill_pages(key.type, rows->rows)) return false;
+    if (key.count < 1 || key.count > detail::most_groups) return false;
+    groups *= key.count;
+    pages += pages_of(key.type, rows->rows);
+  }
+  if (groups != how.groups || groups > detail::most_groups) return false;
+  if (rows->wants_numbers()) {
+    if (!fill_pages(how.type, rows->rows)) return false;
+    pages += pages_of(how.type, rows->rows);
+  }
+  return pages <= detail::most_row_pages && found_bytes_of_rows(how) <= detail::most_group_bytes;
+}
+
+std::size_t pages_of_rows(const reduction& how) {
+  const keyed_rows& rows = *how.rows;
+  std::size_t pages = rows.wants_numbers() ? pages_of(how.type, rows.rows) : 0;
+  for (const detail::row_key& key : std::span(rows.key).first(rows.keys)) pages += pages_of(key.type, rows.rows);
+  return pages;
+}
+
+std::size_t found_bytes_of_rows(const reduction& how) {
+  const keyed_rows& wanted = *how.rows;
+  const std::size_t number = number_bytes(how.type);
+  const std::size_t of_group = (wanted.wants_sums ? bytes_of_sum(how.type) : 0) + (wanted.wants_least ? number : 0) +
+                               (wanted.wants_greatest ? number : 0) + sizeof(std::uint16_t) +
+                               (wanted.wants_counts ? sizeof(std::uint16_t) : 0);
+  return (how.groups * of_group + 7) / 8 * 8;
+}
+
+void find_of_rows(const reduction& how, std::span<const std::byte* const> pages, std::byte* to) {
+  std::memset(to, 0, found_bytes_of_rows(how));
+  if (how.rows->wants_numbers()) {
+    return with_number_type(how.type, [&](auto number) { find<decltype(number)>(how, pages, to); });
+  }
+  one_each<std::uint16_t> rows_of_group{};
+  visit_steps(how, pages, [&](std::size_t, const groups_of_step& groups, std::span<const std::byte* const>) {
+    count_rows(groups, rows_of_group);
+  });
+  put(rows_of_group, how.groups, to);
+}
+
+std::uint64_t hash_of_pages(std::span<const std::uint64_t> hashes) {
+  std::uint64_t all = hashes.size();
+  for (const std::uint64_t one : hashes) all = std::rotl((all ^ one) * 0x9e37'79b9'7f4a'7c15u, 29);
+  return all;
+}
+
+void answer_about_rows(const page_reduction& asked, std::span<const std::byte* const> pages, std::byte* to) {
+  find_of_rows(asked.how, pages, to);
+  std::array<std::uint64_t, detail::most_row_pages> hashes{};
+  for (std::size_t i = 0; i < pages.size(); ++i) hashes[i] = hash_of_pieces(*asked.hash, pages[i]);
+  const std::uint64_t check = hash_of_pages(std::span(hashes).first(pages.size()));
+  std::memcpy(to + found_bytes_of_rows(asked.how), &check, sizeof check);
+}
+
+}  // namespace far

@@ -1,0 +1,229 @@
+// Questions about rows, beside a plain loop over them.
+#include "base/page_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "base/page_reduction.h"
+#include "tests/support/page_questions.h"
+
+namespace far {
+namespace {
+
+using detail::bits_of;
+using detail::keyed_rows;
+using detail::number_type;
+
+constexpr std::size_t rows = page_bytes;  // a page of keys of one byte
+
+// Two columns of keys, of 1 and of 2 bytes, and one of numbers.
+template <typename T>
+class page_rows : public testing_support::page_questions<T> {
+ protected:
+  page_rows() : numbers_(this->some_numbers(rows, 3)) {
+    std::mt19937_64 random(5);
+    for (std::size_t i = 0; i < rows; ++i) {
+      first_.push_back(static_cast<std::int8_t>(random() % 9) - 4);
+      second_.push_back(static_cast<std::int16_t>(random() % 7 + 1000));
+    }
+  }
+
+  // Keys from -3 to 3, and from 1001 to 1005.
+  static keyed_rows keys() {
+    keyed_rows asked{.rows = rows, .keys = 2};
+    asked.key[0] = {bits_of(std::int8_t{-3}), 7, number_type::int8};
+    asked.key[1] = {bits_of(std::int16_t{1001}), 3, number_type::int16};
+    return asked;
+  }
+  static reduction question(const keyed_rows& asked) {
+    return {.type = detail::number_type_of<T>(),
+            .lowest = bits_of(T{3}),
+            .highest = bits_of(T{100}),
+            .kind = reduction_kind::of_rows,
+            .groups = 21,
+            .rows = &asked};
+  }
+  // 21, or more: none.
+  [[nodiscard]] std::size_t group_of(std::size_t row) const {
+    const int first = first_[row] + 3;
+    const int second = second_[row] - 1001;
+    if (first < 0 || first >= 7 || second < 0 || second >= 3) return 21;
+    return static_cast<std::size_t>(first * 3 + second);
+  }
+
+  template <typename Number>
+  static void add_pages(const std::vector<Number>& of, std::vector<const std::byte*>& to) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(of.data());
+    for (std::size_t at = 0; at < of.size() * sizeof(Number); at += page_bytes) to.push_back(bytes + at);
+  }
+  // In another order than in memory, so that each page is found by itself.
+  [[nodiscard]] std::vector<const std::byte*> pages(bool with_numbers = true) const {
+    std::vector<const std::byte*> all;
+    add_pages(first_, all);
+    add_pages(second_, all);
+    if (with_numbers) add_pages(numbers_, all);
+    return all;
+  }
+
+  static std::vector<std::byte> found(const reduction& how, const std::vector<const std::byte*>& pages) {
+    EXPECT_TRUE(is_valid(how));
+    EXPECT_EQ(pages_of_rows(how), pages.size());
+    std::vector<std::byte> to(found_bytes(how) + 8, testing_support::untouched);
+    find_of_rows(how, pages, to.data());
+    EXPECT_EQ(std::count(to.end() - 8, to.end(), testing_support::untouched), 8);
+    return to;
+  }
+  template <typename Value>
+  static Value take(std::span<const std::byte>& from) {
+    Value value;
+    std::memcpy(&value, from.data(), sizeof value);
+    from = from.subspan(sizeof value);
+    return value;
+  }
+
+  std::vector<std::int8_t> first_;
+  std::vector<std::int16_t> second_;
+  std::vector<T> numbers_;
+};
+
+TYPED_TEST_SUITE(page_rows, testing_support::all_number_types);
+
+__extension__ typedef __int128 wide_integer;
+
+TYPED_TEST(page_rows, all_that_is_wanted_is_as_in_a_plain_loop) {
+  using T = TypeParam;
+  using sum_type = std::conditional_t<std::is_floating_point_v<T>, double,
+                                      std::conditional_t<sizeof(T) == 8, wide_integer, std::int64_t>>;
+  for (unsigned wanted = 1; wanted < 16; ++wanted) {
+    keyed_rows asked = this->keys();
+    asked.wants_sums = (wanted & 1) != 0;
+    asked.wants_least = (wanted & 2) != 0;
+    asked.wants_greatest = (wanted & 4) != 0;
+    asked.wants_counts = (wanted & 8) != 0;
+    const reduction how = this->question(asked);
+    if (found_bytes_of_rows(how) > detail::most_group_bytes) continue;
+    const std::vector<std::byte> answer = this->found(how, this->pages());
+    std::array<sum_type, 22> sums{};
+    std::array<sum_type, 22> of_page{};
+    std::array<T, 22> least{};
+    std::array<T, 22> greatest{};
+    std::array<std::uint16_t, 22> of_rows{};
+    std::array<std::uint16_t, 22> counts{};
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::size_t group = this->group_of(i);
+      const T number = this->numbers_[i];
+      ++of_rows[group];
+      if (number >= T{3} && number <= T{100}) {
+        of_page[group] += static_cast<sum_type>(number);
+        least[group] = counts[group] == 0 ? number : std::min(least[group], number);
+        greatest[group] = counts[group] == 0 ? number : std::max(greatest[group], number);
+        ++counts[group];
+      }
+      if ((i + 1) % this->on_a_page != 0) continue;
+      for (std::size_t g = 0; g < 22; ++g) sums[g] += of_page[g];
+      of_page = {};
+    }
+    std::span<const std::byte> rest = answer;
+    const auto expect = [&]<typename Value>(bool is_wanted, const std::array<Value, 22>& expected) {
+      for (std::size_t group = 0; is_wanted && group < 21; ++group) {
+        ASSERT_TRUE(this->template take<Value>(rest) == expected[group]) << wanted << " " << group;
+      }
+    };
+    expect(asked.wants_sums, sums);
+    expect(asked.wants_least, least);
+    expect(asked.wants_greatest, greatest);
+    expect(true, of_rows);
+    expect(asked.wants_counts, counts);
+    EXPECT_LT(rest.size(), 8u + 8u);
+  }
+}
+
+TYPED_TEST(page_rows, without_numbers_rows_are_counted) {
+  const keyed_rows asked = this->keys();
+  const std::vector<std::byte> answer = this->found(this->question(asked), this->pages(false));
+  std::array<std::uint16_t, 22> expected{};
+  for (std::size_t i = 0; i < rows; ++i) ++expected[this->group_of(i)];
+  EXPECT_EQ(std::memcmp(answer.data(), expected.data(), 21 * sizeof expected[0]), 0);
+}
+
+class page_rows_questions : public testing::Test {
+ protected:
+  static reduction question(const keyed_rows& asked, std::uint8_t groups) {
+    return {.type = number_type::float64,
+            .highest = ~std::uint64_t{0},
+            .kind = reduction_kind::of_rows,
+            .groups = groups,
+            .rows = &asked};
+  }
+};
+
+TEST_F(page_rows_questions, that_make_no_sense_are_not_valid) {
+  keyed_rows good{.rows = 4096, .keys = 1, .wants_sums = true};
+  good.key[0] = {0, 24, number_type::uint8};
+  ASSERT_TRUE(is_valid(question(good, 24)));
+  EXPECT_FALSE(is_valid(question(good, 23))) << "not the product of the keys";
+  reduction nothing = question(good, 24);
+  nothing.rows = nullptr;
+  EXPECT_FALSE(is_valid(nothing));
+  const auto expect_bad = [&](const auto& change, std::uint8_t groups = 24) {
+    keyed_rows bad = good;
+    change(bad);
+    EXPECT_FALSE(is_valid(question(bad, groups)));
+  };
+  expect_bad([](keyed_rows& one) { one.rows = 4095; });
+  expect_bad([](keyed_rows& one) { one.rows = 0; });
+  expect_bad([](keyed_rows& one) { one.rows = 2 * 4096; });  // 2 pages of keys, and 16 of numbers
+  expect_bad([](keyed_rows& one) { one.rows = 512; });       // a part of a page of keys
+  expect_bad([](keyed_rows& one) { one.keys = 0; });
+  expect_bad([](keyed_rows& one) { one.keys = 5; });
+  expect_bad([](keyed_rows& one) { one.key[0].type = number_type::float32; });
+  expect_bad([](keyed_rows& one) { one.key[0].type = static_cast<number_type>(77); });
+  expect_bad([](keyed_rows& one) { one.key[0].count = 0; }, 0);
+  expect_bad([](keyed_rows& one) { one.key[0].count = 64; }, 64);
+  expect_bad([](keyed_rows& one) { one.key[0].count = 256 + 24; });
+  expect_bad([](keyed_rows& one) { one.wants_least = one.wants_greatest = one.wants_counts = true; });  // too long
+  keyed_rows long_one{.rows = 65'536, .keys = 1};
+  long_one.key[0] = {0, 3, number_type::uint8};
+  EXPECT_FALSE(is_valid(question(long_one, 3))) << "more rows than 2 bytes can count";
+  long_one.rows /= 2;
+  EXPECT_TRUE(is_valid(question(long_one, 3)));
+}
+
+TEST_F(page_rows_questions, the_hash_tells_of_each_page_and_its_place) {
+  const std::vector<std::uint64_t> some = {1, 2, 3};
+  for (const std::vector<std::uint64_t>& other :
+       {std::vector<std::uint64_t>{1, 2}, {1, 2, 4}, {0, 2, 3}, {2, 1, 3}, {1, 2, 3, 0}}) {
+    EXPECT_NE(hash_of_pages(some), hash_of_pages(other));
+  }
+}
+
+TEST_F(page_rows_questions, an_answer_proves_all_of_its_pages) {
+  keyed_rows asked{.rows = 4096, .keys = 1, .wants_sums = true};
+  asked.key[0] = {0, 2, number_type::uint8};
+  std::vector<std::uint64_t> bytes(9 * page_bytes / sizeof(std::uint64_t));
+  std::vector<const std::byte*> pages;
+  std::vector<std::uint64_t> hashes;
+  const page_hasher hash(4);
+  for (std::size_t i = 0; i < 9; ++i) {
+    pages.push_back(reinterpret_cast<const std::byte*>(bytes.data()) + i * page_bytes);
+    bytes[i * 512 + 7] = i;
+    hashes.push_back(hash_of_pieces(hash, pages.back()));
+  }
+  const page_reduction whole{.how = question(asked, 2), .hash = &hash};
+  std::vector<std::byte> answer(answer_bytes(whole.how));
+  answer_about_rows(whole, pages, answer.data());
+  std::uint64_t check = 0;
+  std::memcpy(&check, answer.data() + answer.size() - sizeof check, sizeof check);
+  EXPECT_EQ(check, hash_of_pages(hashes));
+}
+
+}  // namespace
+}  // namespace far

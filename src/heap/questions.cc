@@ -1,0 +1,105 @@
+// Questions about the numbers of huge objects, which the far tier answers where their pages are.
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "base/check.h"
+#include "heap/heap.h"
+
+namespace far::detail {
+
+// Pages that are not here are asked about where they are, and the others here; those that come or leave meanwhile are
+// brought in. The order of the answers is always the same.
+void object_heap::answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
+                              const detail::answer_sink& to, const std::uint8_t* groups) {
+  constexpr std::size_t room = std::size_t{4} << 10;
+  static_assert(room >= most_answer_bytes);
+  alignas(8) std::array<std::byte, room> answers;
+  const std::size_t one_answer = answer_bytes(how);
+  const std::size_t most = std::min(pager::page_guard::most_reductions, room / one_answer);
+  const std::uintptr_t first = word::address(value) + offset;
+  const std::uintptr_t end = first + bytes;
+  for (std::uintptr_t at = first; at < end;) {
+    std::array<pager::slot_reduction, pager::page_guard::most_reductions> parts;
+    std::array<pager::slot_reduction, pager::page_guard::most_reductions> away;
+    std::size_t part_count = 0;
+    std::size_t away_count = 0;
+    for (; at < end && part_count < most; at += parts[part_count++].bytes) {
+      pager::slot_reduction& part = parts[part_count];
+      part.address = reinterpret_cast<const std::byte*>(at);
+      part.bytes = std::min<std::size_t>(end - at, page_bytes - at % page_bytes);
+      part.answer = answers.data() + part_count * one_answer;
+      part.groups = groups == nullptr ? nullptr : groups + (at - first) / number_bytes(how.type);
+      if (!memory.is_resident(at)) away[away_count++] = part;
+    }
+    if (away_count > 0) memory.reduce_remote(how, {away.data(), away_count});
+    for (std::size_t i = 0, next = 0; i < part_count; ++i) {
+      const pager::slot_reduction& part = parts[i];
+      const bool was_away = next < away_count && away[next].address == part.address;
+      if (was_away && away[next++].outcome == pager::slot_read::done) {
+        heap::counters::add(count.reduced_pages);
+      } else {
+        const auto page = reinterpret_cast<std::uintptr_t>(part.address);
+        bring_in_huge(page - page % page_bytes, page + 1, false, false);
+        find(how, {part.address, part.bytes}, part.answer, part.groups);
+      }
+      to.take(to.context, part.bytes, part.answer);
+    }
+  }
+}
+
+// Pages of keys tend to be here although those of the numbers are not, because they are few and used more often. A few
+// of a question's pages are pushed out, so that the far tier can answer; clean ones leave without being sent. Where
+// more are here, the program had better read the others. Where servers often lack a page, it needs the keys, and they
+// stay.
+void object_heap::ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked) {
+  FAR_CHECK(is_valid(how), "a question about rows makes sense");
+  const std::size_t pages_of_question = pages_of_rows(how);
+  const std::size_t most_here = row_answers_.load(std::memory_order_relaxed) >= 0 ? pages_of_question / 3 : 0;
+  std::array<pager::row_reduction, pager::page_guard::most_reductions> away;
+  std::array<detail::question_about_rows*, pager::page_guard::most_reductions> questions{};
+  std::array<std::uintptr_t, pager::page_guard::most_reductions * detail::most_row_pages> here{};
+  for (std::size_t next = 0; next < asked.size();) {
+    std::size_t away_count = 0;
+    std::size_t here_count = 0;
+    for (; next < asked.size() && away_count < away.size(); ++next) {
+      const auto all = std::span<const std::byte* const>(asked[next].pages).first(pages_of_question);
+      std::size_t of_question = 0;
+      for (const std::byte* const page : all) {
+        const auto address = reinterpret_cast<std::uintptr_t>(page);
+        if (page != nullptr && memory.is_resident(address)) here[here_count + of_question++] = address;
+      }
+      if (of_question > most_here || std::ranges::find(all, nullptr) != all.end()) continue;
+      here_count += of_question;
+      questions[away_count] = &asked[next];
+      away[away_count++] = {.pages = all, .answer = asked[next].answer.data()};
+    }
+    if (here_count > 0) push_out(std::span(here).first(here_count));
+    if (away_count > 0) memory.reduce_remote_rows(how, std::span(away).first(away_count));
+    for (std::size_t i = 0; i < away_count; ++i) {
+      note_row_answer(away[i].outcome);
+      if (away[i].outcome != pager::slot_read::done) continue;
+      questions[i]->is_answered = true;
+      heap::counters::add(count.reduced_pages, pages_of_question);
+    }
+  }
+}
+
+void object_heap::note_row_answer(pager::slot_read outcome) {
+  constexpr int most = 256;
+  if (outcome == pager::slot_read::not_remote) return;
+  const int change = outcome == pager::slot_read::done ? 1 : -4;
+  const int before = row_answers_.load(std::memory_order_relaxed);
+  row_answers_.store(std::clamp(before + change, -most, most), std::memory_order_relaxed);
+}
+
+// Neighbours leave together.
+void object_heap::push_out(std::span<std::uintptr_t> addresses) {
+  std::ranges::sort(addresses);
+  for (std::size_t i = 0, next = 0; i < addresses.size(); i = next) {
+    for (next = i + 1; next < addresses.size() && addresses[next] == addresses[next - 1] + page_bytes;) ++next;
+    memory.evict(addresses[i], (next - i) * page_bytes);
+  }
+}
+
+}  // namespace far::detail
