@@ -20,7 +20,7 @@ inline constexpr std::size_t unit_bytes = 16;
 //     bits 47-63   0
 //
 // Without flags the word is the address itself: a dereference takes no step from one to the other
-// (docs/decisions/0101-the-word-is-the-address.md).
+// (docs/decisions/0103-the-word-is-the-address.md).
 namespace word {
 
 inline constexpr std::uint64_t moving = 1u << 0;
