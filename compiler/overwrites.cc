@@ -1,5 +1,6 @@
 #include "overwrites.h"
 
+#include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -12,11 +13,10 @@ constexpr std::size_t most_loads = 32;
 
 // All loads of a loop that does nothing else that could read memory, or let another thread know how far it is, or
 // leave the loop before its end.
-bool find_loads(const llvm::Loop& loop, llvm::SmallVectorImpl<const llvm::LoadInst*>& found, bool& has_scopes) {
+bool find_loads(const llvm::Loop& loop, llvm::SmallVectorImpl<const llvm::LoadInst*>& found) {
   for (const llvm::BasicBlock* const block : loop.blocks()) {
     for (const llvm::Instruction& one : *block) {
       if (one.isVolatile() || one.isAtomic() || !llvm::isGuaranteedToTransferExecutionToSuccessor(&one)) return false;
-      has_scopes |= llvm::isa<llvm::NoAliasScopeDeclInst>(one);
       if (const auto* const call = llvm::dyn_cast<llvm::CallBase>(&one)) {
         const auto* const intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(call);
         const bool is_note = intrinsic != nullptr && intrinsic->isAssumeLikeIntrinsic();
@@ -38,12 +38,30 @@ bool ends(const llvm::Loop& loop, llvm::ScalarEvolution& evolution) {
   });
 }
 
-// Whatever the loop accesses by way of the pointer, in all of its iterations. Of arguments that are `restrict` within
-// an iteration nothing is known beyond it.
-llvm::MemoryLocation reach_of(const llvm::Instruction& access, bool has_scopes) {
+// The scopes of `restrict` that are declared before the loop, and so hold for all of its iterations.
+using scope_set = llvm::SmallPtrSet<const llvm::Metadata*, 8>;
+scope_set scopes_around(const llvm::Loop& loop) {
+  scope_set found;
+  for (const llvm::BasicBlock& block : *loop.getHeader()->getParent()) {
+    if (loop.contains(&block)) continue;
+    for (const llvm::Instruction& one : block) {
+      const auto* const declares = llvm::dyn_cast<llvm::NoAliasScopeDeclInst>(&one);
+      if (declares != nullptr) found.insert(declares->getScopeList()->getOperand(0));
+    }
+  }
+  return found;
+}
+
+// Whatever the loop accesses by way of the pointer, in all of its iterations. Types say only that no load after the
+// store sees what it wrote: memory that was allocated holds a number first, and then one of another type in its place.
+llvm::MemoryLocation reach_of(const llvm::Instruction& access, const scope_set& around) {
   llvm::MemoryLocation all =
       llvm::MemoryLocation::get(&access).getWithNewSize(llvm::LocationSize::beforeOrAfterPointer());
-  if (has_scopes) all.AATags.Scope = all.AATags.NoAlias = nullptr;
+  all.AATags.TBAA = all.AATags.TBAAStruct = nullptr;
+  const bool holds = all.AATags.Scope == nullptr || llvm::all_of(all.AATags.Scope->operands(), [&](const auto& scope) {
+                       return around.contains(scope.get());
+                     });
+  if (!holds) all.AATags.Scope = nullptr;
   return all;
 }
 
@@ -59,13 +77,13 @@ bool overwrites_all(const llvm::StoreInst& store, std::int64_t step_bytes, const
     return false;
   }
   llvm::SmallVector<const llvm::LoadInst*, 8> loads;
-  bool has_scopes = false;
-  if (!find_loads(loop, loads, has_scopes) || !ends(loop, evolution)) return false;
+  if (!find_loads(loop, loads) || !ends(loop, evolution)) return false;
   llvm::BatchAAResults across(aliases);
   across.enableCrossIterationMode();
-  const llvm::MemoryLocation written = reach_of(store, has_scopes);
+  const scope_set around = scopes_around(loop);
+  const llvm::MemoryLocation written = reach_of(store, around);
   return llvm::all_of(loads, [&](const llvm::LoadInst* load) {
-    return across.alias(reach_of(*load, has_scopes), written) == llvm::AliasResult::NoAlias;
+    return across.alias(reach_of(*load, around), written) == llvm::AliasResult::NoAlias;
   });
 }
 

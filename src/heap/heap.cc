@@ -150,7 +150,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
     if ((value & word::busy) != 0 || value == 0) [[unlikely]] {
       FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
       if (word::is_huge(value)) return touch_huge(value, for_writing, lasting);
-      if (!owners_.settle(owner, value)) waits_.wait_while(owner, word::fetching);
+      if (!owners_.settle(owner, value)) waits_.wait_while_fetching(owner);
       continue;
     }
     const std::uintptr_t object = word::address(value);

@@ -1,10 +1,13 @@
 #include "heap/object_waits.h"
 
+#include "far/detail/word.h"
+
 namespace far::heap {
 
-void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint64_t flag) noexcept {
+// The object may have been replaced by a huge one meanwhile, which nobody is going to announce.
+void object_waits::wait_while_fetching(const std::atomic<std::uint64_t>& word) noexcept {
   bucket& in = bucket_of(&word);
-  while ((word.load(std::memory_order_acquire) & flag) != 0) {
+  while (detail::word::is_fetching(word.load(std::memory_order_acquire))) {
     fiber::waiter self;
     {
       const lock_guard guard(in.lock);
@@ -14,7 +17,7 @@ void object_waits::wait_while(const std::atomic<std::uint64_t>& word, std::uint6
     // Look once more: the thread that clears the flag looks at the count afterwards. Not under the lock: the word may
     // be part of a far object, and the access may miss.
     fiber::wake_up notice;
-    if ((word.load(std::memory_order_seq_cst) & flag) == 0 && self.claim(notice)) {
+    if (!detail::word::is_fetching(word.load(std::memory_order_seq_cst)) && self.claim(notice)) {
       const lock_guard guard(in.lock);
       in.waiting.remove(self);
       in.count.fetch_sub(1, std::memory_order_relaxed);

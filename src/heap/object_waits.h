@@ -12,9 +12,9 @@ namespace far::heap {
 
 class object_waits {
  public:
-  // Waits while `word` has `flag`. A fiber or thread that clears the flag (memory_order_seq_cst) calls wake_all()
-  // afterwards.
-  void wait_while(const std::atomic<std::uint64_t>& word, std::uint64_t flag) noexcept;
+  // Waits while the object of the word is being fetched. A fiber or thread that clears the flag (memory_order_seq_cst)
+  // calls wake_all() afterwards.
+  void wait_while_fetching(const std::atomic<std::uint64_t>& word) noexcept;
   void wake_all(const std::atomic<std::uint64_t>& word) noexcept;
 
  private:

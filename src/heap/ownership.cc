@@ -49,7 +49,7 @@ ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, b
       continue;
     }
     if ((value & word::fetching) != 0) {
-      waits_.wait_while(owner, word::fetching);  // a prefetch
+      waits_.wait_while_fetching(owner);  // a prefetch
       continue;
     }
     log.hold(word::page(value));

@@ -222,6 +222,11 @@ void of_another(long* a, const long* b, size_t n) {
   for (size_t i = 0; i < n; ++i) a[i] = b[i] * 3;
 }
 
+// Allocated memory may hold the one and then the other.
+void of_another_type(double* a, const long* b, size_t n) {
+  for (size_t i = 0; i < n; ++i) a[i] = (double)b[1000 * i];
+}
+
 void every_second(long* restrict a, const long* b, size_t n) {
   for (size_t i = 0; i < n; ++i) a[2 * i] = b[i];
 }

@@ -44,6 +44,10 @@ inline constexpr unsigned page_shift = 12;
 [[nodiscard]] constexpr bool is_huge(std::uint64_t value) {
   return (value & busy) == busy;
 }
+// Of a small object.
+[[nodiscard]] constexpr bool is_fetching(std::uint64_t value) {
+  return (value & busy) == fetching;
+}
 [[nodiscard]] constexpr std::uintptr_t address(std::uint64_t value) {
   return value & ~flags;
 }
