@@ -94,6 +94,19 @@ TEST(tcp_server, what_a_server_cannot_reduce_is_refused_and_nothing_else) {
   EXPECT_EQ(read_slot(*far, *queue, slot), 0);
 }
 
+// Until all of them have ended well.
+void run(channel& queue, std::span<const request> all) {
+  std::size_t ended = 0;
+  for (std::size_t begun = 0; ended < all.size();) {
+    begun += queue.submit(all.subspan(begun));
+    std::array<completion, 16> done;
+    const std::size_t now = queue.poll(done);
+    for (std::size_t i = 0; i < now; ++i) ASSERT_EQ(done[i].error_code, 0);
+    ended += now;
+    if (now == 0) queue.wait(second_ns);
+  }
+}
+
 // So many that they take several messages; some are about rows without numbers.
 TEST(tcp_server, questions_about_rows_are_answered_from_several_slots) {
   constexpr std::size_t count = 40;
@@ -103,20 +116,9 @@ TEST(tcp_server, questions_about_rows_are_answered_from_several_slots) {
   const slot_id first = far->allocate(count).value();
   std::vector<std::byte> pages(count * page_bytes);
   for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::byte>(i * i % 251 + i / page_bytes);
-  const auto run = [&](std::span<const request> all) {
-    std::size_t ended = 0;
-    for (std::size_t begun = 0; ended < all.size();) {
-      begun += queue->submit(all.subspan(begun));
-      std::array<completion, 16> done;
-      const std::size_t now = queue->poll(done);
-      for (std::size_t i = 0; i < now; ++i) ASSERT_EQ(done[i].error_code, 0);
-      ended += now;
-      if (now == 0) queue->wait(second_ns);
-    }
-  };
   const request whole{
       .op = operation::write, .slot = first, .length_bytes = count * page_bytes, .buffer = pages.data()};
-  run({&whole, 1});
+  run(*queue, {&whole, 1});
   const page_hasher hash(9);
   detail::keyed_rows with_numbers{.rows = 4096, .keys = 1, .wants_sums = true, .wants_greatest = true};
   with_numbers.key[0] = {5, 20, detail::number_type::uint8};
@@ -141,7 +143,7 @@ TEST(tcp_server, questions_about_rows_are_answered_from_several_slots) {
                    .cookie = i,
                    .reduce = &questions[i]});
   }
-  run(all);
+  run(*queue, all);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     std::vector<const std::byte*> of_question;
     for (const slot_id slot : slots[i]) of_question.push_back(pages.data() + (slot - first) * page_bytes);
@@ -166,19 +168,8 @@ TEST(tcp_server, sums_of_groups_are_those_of_each_page) {
     groups[i] = static_cast<std::uint8_t>(i / 3 * 7 % 23);
   }
   auto* const bytes = reinterpret_cast<std::byte*>(numbers.data());
-  const auto run = [&](std::span<const request> all) {
-    std::size_t ended = 0;
-    for (std::size_t begun = 0; ended < all.size();) {
-      begun += queue->submit(all.subspan(begun));
-      std::array<completion, 16> done;
-      const std::size_t now = queue->poll(done);
-      for (std::size_t i = 0; i < now; ++i) ASSERT_EQ(done[i].error_code, 0);
-      ended += now;
-      if (now == 0) queue->wait(second_ns);
-    }
-  };
   const request whole{.op = operation::write, .slot = first, .length_bytes = count * page_bytes, .buffer = bytes};
-  run({&whole, 1});
+  run(*queue, {&whole, 1});
   const page_hasher hash(1);
   std::vector<std::vector<std::byte>> packed(count);
   std::vector<std::vector<std::byte>> found(count, std::vector<std::byte>(answer_bytes(how)));
@@ -197,7 +188,7 @@ TEST(tcp_server, sums_of_groups_are_those_of_each_page) {
               .buffer = found[i].data(),
               .reduce = &asked[i]};
   }
-  run(all);
+  run(*queue, all);
   for (std::size_t i = 0; i < count; ++i) {
     std::vector<std::byte> expected(answer_bytes(how));
     answer(how, hash, &groups[i * on_a_page], bytes + i * page_bytes, {bytes + i * page_bytes, all[i].length_bytes},

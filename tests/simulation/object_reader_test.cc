@@ -86,6 +86,19 @@ class object_reader_test : public stepped_engine, public testing::TestWithParam<
 
   struct one_question_about_rows;
 
+  // Page 5 is claimed for a write, and then the read ends.
+  void claim_before_the_end_of(object_read& read) {
+    {
+      const far::lock_guard guard(fetcher_->lock);
+      ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
+    }
+    const far::lock_guard guard(reader_->lock);
+    while (read.outcome.load() == read_outcome::in_flight) {
+      clock_.advance_to(clock_.now_ns() + 10'000);
+      static_cast<void>(reader_->poll(engine::caller::of_program));
+    }
+  }
+
   using stepped_engine::start;
   [[nodiscard]] read_outcome start(object_read& one) {
     const far::lock_guard guard(reader_->lock);
@@ -201,15 +214,7 @@ TEST_P(object_reader_test, a_read_that_ends_after_the_page_was_claimed_says_so) 
   one_part read(5);
   const read_outcome started = start(read);
   if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
-  {
-    const far::lock_guard guard(fetcher_->lock);
-    ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
-  }
-  const far::lock_guard guard(reader_->lock);
-  while (read.outcome.load() == read_outcome::in_flight) {
-    clock_.advance_to(clock_.now_ns() + 10'000);
-    static_cast<void>(reader_->poll(engine::caller::of_program));
-  }
+  claim_before_the_end_of(read);
   EXPECT_EQ(read.outcome.load(), read_outcome::not_remote);
 }
 
@@ -333,15 +338,7 @@ TEST_P(object_reader_test, what_was_found_of_rows_while_one_of_their_pages_was_w
   one_question_about_rows asked;
   const read_outcome started = start(asked);
   if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
-  {
-    const far::lock_guard guard(fetcher_->lock);
-    ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
-  }
-  const far::lock_guard guard(reader_->lock);
-  while (asked.outcome.load() == read_outcome::in_flight) {
-    clock_.advance_to(clock_.now_ns() + 10'000);
-    static_cast<void>(reader_->poll(engine::caller::of_program));
-  }
+  claim_before_the_end_of(asked);
   EXPECT_EQ(asked.outcome.load(), read_outcome::not_remote);
 }
 
@@ -369,15 +366,7 @@ TEST_P(object_reader_test, what_was_reduced_while_the_page_was_written_is_worthl
   one_reduction asked(5);
   const read_outcome started = start(asked);
   if (started != read_outcome::in_flight) GTEST_SKIP() << "reads end at once here";
-  {
-    const far::lock_guard guard(fetcher_->lock);
-    ASSERT_EQ(engine_->misses().handle(*fetcher_, streams_, 5, true), engine::outcome::in_flight);
-  }
-  const far::lock_guard guard(reader_->lock);
-  while (asked.outcome.load() == read_outcome::in_flight) {
-    clock_.advance_to(clock_.now_ns() + 10'000);
-    static_cast<void>(reader_->poll(engine::caller::of_program));
-  }
+  claim_before_the_end_of(asked);
   EXPECT_EQ(asked.outcome.load(), read_outcome::not_remote);
 }
 
