@@ -75,11 +75,6 @@ class header {
     }
   }
   void unlock(std::uint64_t value) { at_->store(value & ~locked, std::memory_order_release); }
-  // With the value that lock() returned. If the object is gone, and another has a header there since, that stays.
-  void unlock_unless_new(std::uint64_t value) {
-    std::uint64_t expected = value | locked;
-    at_->compare_exchange_strong(expected, value, std::memory_order_release, std::memory_order_relaxed);
-  }
 
   [[nodiscard]] static owner_word* owner(std::uint64_t value) {
     return reinterpret_cast<owner_word*>(value & owner_mask);

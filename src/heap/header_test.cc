@@ -40,17 +40,5 @@ TEST_F(header_test, a_lock_keeps_its_value) {
   EXPECT_EQ(of_object().load(), owned_by(second_));
 }
 
-// A thread locks the header of an object that dies and leaves its place to another before it unlocks.
-TEST_F(header_test, the_lock_of_an_object_that_is_gone_leaves_the_next_ones_header_alone) {
-  of_object().store(owned_by(first_));
-  const std::uint64_t locked = of_object().lock();
-  of_object().store(owned_by(second_));
-  of_object().unlock_unless_new(locked);
-  EXPECT_EQ(of_object().load(), owned_by(second_));
-  const std::uint64_t locked_again = of_object().lock();
-  of_object().unlock_unless_new(locked_again);
-  EXPECT_EQ(of_object().load(), owned_by(second_)) << "and unlocks what is still there";
-}
-
 }  // namespace
 }  // namespace far::heap
