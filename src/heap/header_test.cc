@@ -12,7 +12,7 @@ class header_test : public testing::Test {
  protected:
   [[nodiscard]] std::uintptr_t object() const { return reinterpret_cast<std::uintptr_t>(&room_[1]); }
   [[nodiscard]] header of_object() const { return header::at(object()); }
-  [[nodiscard]] static std::uint64_t owned_by(const owner_word& owner) { return header::make(owner, 48, false, 16); }
+  [[nodiscard]] static std::uint64_t owned_by(const owner_word& owner) { return header::make(owner, 48, kind_of(nullptr, 16)); }
 
   owner_word first_{0};
   owner_word second_{0};
@@ -21,13 +21,13 @@ class header_test : public testing::Test {
   alignas(16) std::array<std::uint64_t, 8> room_{};
 };
 
-TEST_F(header_test, knows_owner_size_and_alignment) {
-  for (const std::size_t alignment : {16u, 64u, 2048u}) {
-    const std::uint64_t value = header::make(first_, largest_small_bytes, true, alignment);
+TEST_F(header_test, knows_owner_size_and_kind) {
+  for (unsigned kind = 0; kind < 1u << kind_bits; ++kind) {
+    const std::uint64_t value = header::make(first_, largest_small_bytes, static_cast<object_kind>(kind));
     EXPECT_EQ(header::owner(value), &first_);
     EXPECT_EQ(header::bytes(value), largest_small_bytes);
-    EXPECT_EQ(header::alignment(value), alignment);
-    EXPECT_NE(value & header::has_pointers, 0u);
+    EXPECT_EQ(header::kind(value), kind);
+    EXPECT_EQ(value & header::locked, 0u);
   }
 }
 

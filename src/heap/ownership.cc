@@ -1,13 +1,10 @@
 #include "heap/ownership.h"
 
-#include <cstring>
-
 #include "heap/scope_records.h"
 
 namespace far::heap {
 
 namespace word = detail::word;
-using detail::type_of_object;
 
 namespace {
 
@@ -216,12 +213,10 @@ void ownership::release(owner_word& owner, bool owns_others) {
 }
 
 void ownership::follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
-  if ((header_value & header::has_pointers) == 0) return;
-  const type_of_object* type = nullptr;
-  const std::size_t bytes = header::bytes(header_value) - sizeof type;
-  std::memcpy(&type, object + bytes, sizeof type);
-  type->for_each_word(
-      object, bytes,
+  const object_kind kind = header::kind(header_value);
+  if (!has_pointers(kind)) return;
+  type_of(kind, object + header::bytes(header_value)).for_each_word(
+      object, header::payload_bytes(header_value),
       calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, true); }
                 : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, false); },
       this);
