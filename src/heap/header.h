@@ -38,10 +38,9 @@ static_assert(fits_a_page(largest_small_bytes, detail::unit_bytes));
 // A view of a header in a resident page that the caller holds.
 //
 //     bit   0      locked
-//     bits  1-2    the highest bits of its kind: its type and alignment, which it keeps wherever it moves (object_types.h)
-//     bits  3-46   address of the owner's word, 0 once the object is dead
-//     bits 47-58   bytes of the object
-//     bits 59-63   the other bits of its kind
+//     bits  1-2    the highest bits of its kind: its type and alignment, which it keeps wherever it moves
+//     (object_types.h) bits  3-46   address of the owner's word, 0 once the object is dead bits 47-58   bytes of the
+//     object bits 59-63   the other bits of its kind
 class header {
  public:
   static constexpr std::uint64_t locked = 1;
@@ -79,8 +78,8 @@ class header {
   }
   [[nodiscard]] static std::size_t bytes(std::uint64_t value) { return (value & bytes_mask) >> bytes_shift; }
   [[nodiscard]] static object_kind kind(std::uint64_t value) {
-    return static_cast<object_kind>(value >> low_kind_shift |
-                                    (value >> high_kind_shift & high_kind_mask) << low_kind_bits);
+    return static_cast<object_kind>(value >> low_kind_shift | (value >> high_kind_shift & high_kind_mask)
+                                                                  << low_kind_bits);
   }
   // Without what names its type.
   [[nodiscard]] static std::size_t payload_bytes(std::uint64_t value) {

@@ -12,7 +12,9 @@ class header_test : public testing::Test {
  protected:
   [[nodiscard]] std::uintptr_t object() const { return reinterpret_cast<std::uintptr_t>(&room_[1]); }
   [[nodiscard]] header of_object() const { return header::at(object()); }
-  [[nodiscard]] static std::uint64_t owned_by(const owner_word& owner) { return header::make(owner, 48, kind_of(nullptr, 16)); }
+  [[nodiscard]] static std::uint64_t owned_by(const owner_word& owner) {
+    return header::make(owner, 48, kind_of(nullptr, 16));
+  }
 
   owner_word first_{0};
   owner_word second_{0};

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/units.h"
+#include "far/relocatable.h"
 #include "far/runtime.h"
 #include "far/scope.h"
-#include "far/relocatable.h"
 #include "far/shared_ptr.h"
 #include "far/tag.h"
 #include "far/unique_ptr.h"
@@ -276,7 +276,8 @@ TEST_F(interrupted_test, a_followed_pointer_by_one_that_makes_it_huge) {
   farheap_.validate();
 }
 
-// The evacuator has moved the parent, and is about to lock the header of what that owned. The place is another's by then.
+// The evacuator has moved the parent, and is about to lock the header of what that owned. The place is another's by
+// then.
 TEST_F(interrupted_test, a_followed_pointer_by_one_that_frees_its_segment) {
   constexpr std::size_t words_each = heap::segment_bytes / 3 / sizeof(std::uint64_t);
   const tag of_children(farheap_, {});

@@ -138,8 +138,8 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
     // The program may have changed the pointer since it was copied.
     if (object == 0 || word::is_huge(now.value)) return;
     if (now.is_here) {
-      // The evacuator follows a pointer that the program may destroy meanwhile, with the last object of its segment: what
-      // is locked must not be a word in the middle of somebody else's object.
+      // The evacuator follows a pointer that the program may destroy meanwhile, with the last object of its segment:
+      // what is locked must not be a word in the middle of somebody else's object.
       const kept_segment until_unlocked(segments_, object);
       if (!until_unlocked.is_kept() || word_here.load(std::memory_order_acquire) != now.value) continue;
       std::uint64_t locked = header::at(object).lock();
@@ -215,11 +215,12 @@ void ownership::release(owner_word& owner, bool owns_others) {
 void ownership::follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
   const object_kind kind = header::kind(header_value);
   if (!has_pointers(kind)) return;
-  type_of(kind, object + header::bytes(header_value)).for_each_word(
-      object, header::payload_bytes(header_value),
-      calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, true); }
-                : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, false); },
-      this);
+  type_of(kind, object + header::bytes(header_value))
+      .for_each_word(
+          object, header::payload_bytes(header_value),
+          calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, true); }
+                    : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, false); },
+          this);
 }
 
 }  // namespace far::heap
