@@ -72,14 +72,21 @@ void program::print(const nlohmann::ordered_json& results, const nlohmann::order
                     const phases& timed) const {
   nlohmann::ordered_json seconds_of = nlohmann::ordered_json::object();
   double seconds = 0;
+  double cpu_seconds = 0;
   for (const phase& one : timed.all()) {
     seconds_of[one.name] = seconds_of.value(one.name, 0.0) + one.seconds;
-    if (one.name != "generate" && one.name != "verify") seconds += one.seconds;
+    if (one.name == "generate" || one.name == "verify") continue;
+    seconds += one.seconds;
+    cpu_seconds += one.cpu_seconds;
   }
   if (json_) {
-    const nlohmann::ordered_json report = {{"app", name_},       {"containers", is_far ? "far" : "std"},
-                                           {"seconds", seconds}, {"phases", seconds_of},
-                                           {"results", results}, {"far", far}};
+    const nlohmann::ordered_json report = {{"app", name_},
+                                           {"containers", is_far ? "far" : "std"},
+                                           {"seconds", seconds},
+                                           {"cpu_seconds", cpu_seconds},
+                                           {"phases", seconds_of},
+                                           {"results", results},
+                                           {"far", far}};
     fmt::print("{}\n", report.dump());
     return;
   }

@@ -71,7 +71,10 @@ struct page_reduction {
 [[nodiscard]] std::size_t pages_of_rows(const reduction& how);
 // The answer to it, found_bytes(). `to` has any alignment. Requires: pages_of_rows() of them, aligned to 8 bytes.
 void find_of_rows(const reduction& how, std::span<const std::byte* const> pages, std::byte* to);
-// The same with the hash.
+// Whether counts and sums can be those of so many rows, and of the interval. A far tier that is not sound, or not
+// honest, may say anything; what is possible may still be wrong. Requires: found_bytes(), of any alignment.
+[[nodiscard]] bool is_possible_of_rows(const reduction& how, const std::byte* found);
+// As find_of_rows(), with the hash.
 void answer_about_rows(const page_reduction& asked, std::span<const std::byte* const> pages, std::byte* to);
 
 inline constexpr std::size_t most_answer_bytes = detail::most_group_bytes + sizeof(std::uint64_t);

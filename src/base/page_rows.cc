@@ -119,6 +119,25 @@ std::byte* put(const one_each<T>& values, std::size_t groups, std::byte* to) {
 }
 
 template <typename T>
+T value_of(std::size_t group, const std::byte* values) {
+  T value;
+  std::memcpy(&value, values + group * sizeof value, sizeof value);
+  return value;
+}
+
+// Of numbers with a fraction, every sum is: they may be infinite.
+template <typename T>
+bool is_possible_sum(const reduction& how, std::size_t count, std::size_t group, const std::byte* sums) {
+  if constexpr (std::is_integral_v<T>) {
+    const wide_integer sum = value_of<sum_of_group<T>>(group, sums);
+    const auto numbers = static_cast<wide_integer>(count);
+    return sum >= numbers * std::min<wide_integer>(number_of<T>(how.lowest), 0) &&
+           sum <= numbers * std::max<wide_integer>(number_of<T>(how.highest), 0);
+  }
+  return true;
+}
+
+template <typename T>
 void find(const reduction& how, std::span<const std::byte* const> pages, std::byte* to) {
   one_each<std::uint16_t> rows_of_group{};
   found_numbers<T> found;
@@ -183,6 +202,26 @@ void find_of_rows(const reduction& how, std::span<const std::byte* const> pages,
     count_rows(groups, rows_of_group);
   });
   put(rows_of_group, how.groups, to);
+}
+
+bool is_possible_of_rows(const reduction& how, const std::byte* found) {
+  const keyed_rows& wanted = *how.rows;
+  const std::size_t bounds = (wanted.wants_least ? 1u : 0u) + (wanted.wants_greatest ? 1u : 0u);
+  const std::size_t of_group = (wanted.wants_sums ? bytes_of_sum(how.type) : 0) + bounds * number_bytes(how.type);
+  const std::byte* const rows = found + how.groups * of_group;
+  // Where values are not counted, any number of a group's rows may have one.
+  const std::byte* const counts = wanted.wants_counts ? rows + how.groups * sizeof(std::uint16_t) : rows;
+  std::size_t rows_of_all = 0;
+  for (std::size_t group = 0; group < how.groups; ++group) {
+    const std::size_t count = value_of<std::uint16_t>(group, counts);
+    if (count > value_of<std::uint16_t>(group, rows)) return false;
+    rows_of_all += value_of<std::uint16_t>(group, rows);
+    const auto has_possible_sum = [&](auto number) {
+      return is_possible_sum<decltype(number)>(how, count, group, found);
+    };
+    if (wanted.wants_sums && !with_number_type(how.type, has_possible_sum)) return false;
+  }
+  return rows_of_all <= wanted.rows;
 }
 
 std::uint64_t hash_of_pages(std::span<const std::uint64_t> hashes) {

@@ -111,6 +111,7 @@ TYPED_TEST(page_rows, all_that_is_wanted_is_as_in_a_plain_loop) {
     const reduction how = this->question(asked);
     if (found_bytes_of_rows(how) > detail::most_group_bytes) continue;
     const std::vector<std::byte> answer = this->found(how, this->pages());
+    ASSERT_TRUE(is_possible_of_rows(how, answer.data()));
     std::array<sum_type, 22> sums{};
     std::array<sum_type, 22> of_page{};
     std::array<T, 22> least{};
@@ -146,9 +147,40 @@ TYPED_TEST(page_rows, all_that_is_wanted_is_as_in_a_plain_loop) {
   }
 }
 
+TYPED_TEST(page_rows, counts_and_sums_of_more_rows_than_there_are_are_not_possible) {
+  using T = TypeParam;
+  using sum_type = std::conditional_t<std::is_floating_point_v<T>, double,
+                                      std::conditional_t<sizeof(T) == 8, wide_integer, std::int64_t>>;
+  keyed_rows asked = this->keys();
+  asked.wants_sums = asked.wants_counts = true;
+  const reduction how = this->question(asked);
+  const std::vector<std::byte> answer = this->found(how, this->pages());
+  const std::size_t rows_at = 21 * sizeof(sum_type);
+  const std::size_t counts_at = rows_at + 21 * sizeof(std::uint16_t);
+  const auto is_possible = [&](std::size_t at, const auto& value) {
+    std::vector<std::byte> changed = answer;
+    std::memcpy(changed.data() + at, &value, sizeof value);
+    return is_possible_of_rows(how, changed.data());
+  };
+  std::uint16_t of_last_group = 0;
+  std::memcpy(&of_last_group, answer.data() + counts_at - sizeof of_last_group, sizeof of_last_group);
+  const std::size_t last_count_at = counts_at + 20 * sizeof(std::uint16_t);
+  EXPECT_TRUE(is_possible(last_count_at, of_last_group));
+  EXPECT_FALSE(is_possible(last_count_at, static_cast<std::uint16_t>(of_last_group + 1))) << "more than rows";
+  EXPECT_FALSE(is_possible(rows_at, std::uint16_t{rows})) << "more than there are";
+  if constexpr (std::is_floating_point_v<T>) {
+    EXPECT_TRUE(is_possible(0, std::numeric_limits<double>::infinity()));
+  } else {
+    EXPECT_FALSE(is_possible(0, sum_type{-1})) << "of numbers from 3 on";
+    EXPECT_FALSE(is_possible(0, sum_type{100 * rows})) << "of numbers to 100, in one of 21 groups";
+    EXPECT_FALSE(is_possible(0, sum_type{1} << (8 * sizeof(sum_type) - 2)));
+  }
+}
+
 TYPED_TEST(page_rows, without_numbers_rows_are_counted) {
   const keyed_rows asked = this->keys();
   const std::vector<std::byte> answer = this->found(this->question(asked), this->pages(false));
+  EXPECT_TRUE(is_possible_of_rows(this->question(asked), answer.data()));
   std::array<std::uint16_t, 22> expected{};
   for (std::size_t i = 0; i < rows; ++i) ++expected[this->group_of(i)];
   EXPECT_EQ(std::memcmp(answer.data(), expected.data(), 21 * sizeof expected[0]), 0);

@@ -240,9 +240,10 @@ read_outcome object_reader::take_answer(object_read& one, const std::byte* answe
   const std::size_t bytes = answer_bytes(*one.reduce);
   std::uint64_t check = 0;
   std::memcpy(&check, answer + bytes - sizeof check, sizeof check);
-  if (one.pages.empty() ? !shared_.checks.fits(one.page, check) : check != hash_expected_of(one.pages)) {
-    return read_outcome::failed;
-  }
+  const bool fits = one.pages.empty()
+                        ? shared_.checks.fits(one.page, check)
+                        : check == hash_expected_of(one.pages) && is_possible_of_rows(*one.reduce, answer);
+  if (!fits) return read_outcome::failed;
   if (answer != one.buffer) std::memcpy(one.buffer, answer, bytes);
   return read_outcome::done;
 }

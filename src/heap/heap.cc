@@ -344,7 +344,7 @@ std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment,
   }
 }
 
-void object_heap::evict(std::uintptr_t address, std::size_t bytes, std::chrono::milliseconds patience) {
+heap::grace_number object_heap::condemn(std::uintptr_t address, std::size_t bytes) {
   const std::size_t end = pages.page_of(address + bytes + page_bytes - 1);
   heap::grace_number number = 0;
   // In short pieces, because evictors and evacuators of all runtimes wait for the lock of the numbers.
@@ -362,6 +362,11 @@ void object_heap::evict(std::uintptr_t address, std::size_t bytes, std::chrono::
     if (is_any) number = of_piece;
     for (std::size_t page = first; page < end_of_piece; ++page) pages.cool(page);
   }
+  return number;
+}
+
+void object_heap::evict(std::uintptr_t address, std::size_t bytes, std::chrono::milliseconds patience) {
+  const heap::grace_number number = condemn(address, bytes);
   // If it is not over by then, pages in reach stay.
   if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, patience));
   memory.evict(address, bytes);

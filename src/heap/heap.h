@@ -155,6 +155,9 @@ class object_heap {
   heap::counters count;
 
  private:
+  // Takes the pages of a range that are here out of reach. Returns the number of the grace period after which they are;
+  // 0: none is here.
+  [[nodiscard]] heap::grace_number condemn(std::uintptr_t address, std::size_t bytes);
   void push_out(std::span<std::uintptr_t> addresses);
   void note_row_answer(pager::slot_read outcome);
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
@@ -188,7 +191,9 @@ class object_heap {
   heap::object_waits waits_;
   heap::ownership owners_;
   heap::tag_table tags_;
-  // How much more often questions about rows were answered than not, lately; any thread, roughly.
+  // How much more often questions about rows were answered than not, lately; any thread, roughly. Only those with
+  // numbers count: the keys alone lie together more often.
+  static constexpr int most_row_answers = 256;
   std::atomic<int> row_answers_{0};
   std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later
   std::atomic<unsigned> forcing_{0};     // callers of force_out()

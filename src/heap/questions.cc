@@ -1,9 +1,11 @@
 // Questions about the numbers of huge objects, which the far tier answers where their pages are.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <span>
 
 #include "base/check.h"
+#include "heap/grace_periods.h"
 #include "heap/heap.h"
 
 namespace far::detail {
@@ -77,7 +79,7 @@ void object_heap::ask_about_rows(const reduction& how, std::span<detail::questio
     if (here_count > 0) push_out(std::span(here).first(here_count));
     if (away_count > 0) memory.reduce_remote_rows(how, std::span(away).first(away_count));
     for (std::size_t i = 0; i < away_count; ++i) {
-      note_row_answer(away[i].outcome);
+      if (how.rows->wants_numbers()) note_row_answer(away[i].outcome);
       if (away[i].outcome != pager::slot_read::done) continue;
       questions[i]->is_answered = true;
       heap::counters::add(count.reduced_pages, pages_of_question);
@@ -86,20 +88,37 @@ void object_heap::ask_about_rows(const reduction& how, std::span<detail::questio
 }
 
 void object_heap::note_row_answer(pager::slot_read outcome) {
-  constexpr int most = 256;
   if (outcome == pager::slot_read::not_remote) return;
   const int change = outcome == pager::slot_read::done ? 1 : -4;
   const int before = row_answers_.load(std::memory_order_relaxed);
-  row_answers_.store(std::clamp(before + change, -most, most), std::memory_order_relaxed);
+  row_answers_.store(std::clamp(before + change, -most_row_answers, most_row_answers), std::memory_order_relaxed);
 }
 
-// Neighbours leave together.
+// What others use stays, and so does what the far tier has no room for now, which takes a while to find out: then
+// nothing more is tried, also in the questions that follow.
 void object_heap::push_out(std::span<std::uintptr_t> addresses) {
+  // Scopes are short.
+  constexpr std::chrono::milliseconds patience{1};
   std::ranges::sort(addresses);
-  for (std::size_t i = 0, next = 0; i < addresses.size(); i = next) {
-    for (next = i + 1; next < addresses.size() && addresses[next] == addresses[next - 1] + page_bytes;) ++next;
-    memory.evict(addresses[i], (next - i) * page_bytes);
-  }
+  // Neighbours leave together.
+  const auto for_each_run = [&](const auto& use) {
+    for (std::size_t i = 0, next = 0; i < addresses.size(); i = next) {
+      for (next = i + 1; next < addresses.size() && addresses[next] <= addresses[next - 1] + page_bytes;) ++next;
+      if (!use(addresses[i], addresses[next - 1] + page_bytes - addresses[i])) return;
+    }
+  };
+  heap::grace_number number = 0;
+  for_each_run([&](std::uintptr_t address, std::size_t bytes) {
+    if (const heap::grace_number of_run = condemn(address, bytes); of_run != 0) number = of_run;
+    return true;
+  });
+  if (number != 0) static_cast<void>(heap::scopes_without_log.wait_until_over(number, patience));
+  for_each_run([&](std::uintptr_t address, std::size_t bytes) {
+    memory.evict(address, bytes);
+    if (!memory.is_resident(address)) return true;
+    row_answers_.store(-most_row_answers, std::memory_order_relaxed);
+    return false;
+  });
 }
 
 }  // namespace far::detail

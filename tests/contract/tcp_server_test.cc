@@ -107,6 +107,21 @@ void run(channel& queue, std::span<const request> all) {
   }
 }
 
+// One question, about two columns of keys. Returns how it ended.
+int ask_about_rows(channel& queue, const std::array<slot_id, 2>& slots) {
+  detail::keyed_rows rows{.rows = page_bytes, .keys = 2};
+  rows.key[0] = rows.key[1] = {0, 4, detail::number_type::uint8};
+  const page_hasher hash(9);
+  const page_reduction asked{
+      .how = {.kind = reduction_kind::of_rows, .groups = 16, .rows = &rows}, .hash = &hash, .slots = slots};
+  std::array<std::byte, most_answer_bytes> found;
+  const request io{.op = operation::read, .slot = slots[0], .buffer = found.data(), .reduce = &asked};
+  EXPECT_EQ(queue.submit({&io, 1}), 1u);
+  completion ended;
+  while (queue.poll({&ended, 1}) == 0) queue.wait(second_ns);
+  return ended.error_code;
+}
+
 // So many that they take several messages; some are about rows without numbers.
 TEST(tcp_server, questions_about_rows_are_answered_from_several_slots) {
   constexpr std::size_t count = 40;
@@ -214,6 +229,10 @@ TEST(tcp_server, a_restarted_server_has_lost_its_slots_and_serves_new_ones) {
   EXPECT_EQ(read_slot(*far, *queue, fresh.value()), 0);
   EXPECT_EQ(read_slot(*far, *queue, old + 1), ESTALE);
   EXPECT_EQ(write_slot(*far, *queue, old + 1), ESTALE);
+  // The server would end the connection of a client that asks about slots that it has not lent.
+  EXPECT_EQ(ask_about_rows(*queue, {fresh.value(), fresh.value()}), 0);
+  EXPECT_EQ(ask_about_rows(*queue, {fresh.value(), old + 1}), ESTALE);
+  EXPECT_EQ(ask_about_rows(*queue, {old + 1, fresh.value()}), ESTALE);
   far->free(old, 4);
   EXPECT_EQ(far->report().used_slots, 1u);
 }

@@ -348,6 +348,11 @@ TEST_P(object_reader_test, what_was_found_of_rows_with_wrong_bytes_is_never_hand
   const read_outcome started = start(asked);
   if (started == read_outcome::in_flight) {
     EXPECT_EQ(end(asked, started), read_outcome::failed);
+    // In several ways.
+    for (int i = 0; i < 20; ++i) {
+      one_question_about_rows more;
+      EXPECT_EQ(end(more, start(more)), read_outcome::failed);
+    }
   } else {
     for (const page_id page : asked.all) {
       auto* const bytes = const_cast<std::byte*>(far_.direct(engine_->state_for_tests().pages.load(page).place()));

@@ -49,6 +49,8 @@ class faulty_channel final : public channel {
   void spoil(const request& io);
   void lie(const request& io);
   void lie_about_numbers(const request& io);
+  void lie_about_rows(const request& io);
+  void read_page(slot_id slot, std::byte* to);
 
   const faulty_backend& owner_;
   const std::unique_ptr<channel> inner_;
@@ -153,11 +155,33 @@ void faulty_channel::lie(const request& io) {
   }
 }
 
+void faulty_channel::read_page(slot_id slot, std::byte* to) {
+  static_cast<void>(run_inner({.op = operation::read, .slot = slot, .buffer = to}));
+}
+
+// The results of wrong bytes; or those of the right ones, with more values than a group has rows.
+void faulty_channel::lie_about_rows(const request& io) {
+  if (draw(2) == 0) {
+    static_cast<void>(run_inner(io));
+    const std::size_t at = found_bytes(io.reduce->how) - 8;
+    std::memset(io.buffer + at, 0xff, 8);
+    return;
+  }
+  std::vector<std::byte> bytes(io.reduce->slots.size() * page_bytes);
+  std::vector<const std::byte*> pages;
+  for (std::size_t i = 0; i < io.reduce->slots.size(); ++i) {
+    read_page(io.reduce->slots[i], &bytes[i * page_bytes]);
+    pages.push_back(&bytes[i * page_bytes]);
+  }
+  bytes[draw(bytes.size())] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
+  answer_about_rows(*io.reduce, pages, io.buffer);
+}
+
 // The results of wrong bytes.
 void faulty_channel::lie_about_numbers(const request& io) {
+  if (io.reduce->how.kind == reduction_kind::of_rows) return lie_about_rows(io);
   std::vector<std::byte> page(page_bytes);
-  request whole{.op = operation::read, .slot = io.slot, .buffer = page.data()};
-  static_cast<void>(run_inner(whole));
+  read_page(io.slot, page.data());
   page[draw(page_bytes)] ^= std::byte{static_cast<unsigned char>(1u << draw(8))};
   answer(*io.reduce, page.data(), {page.data() + io.offset_bytes, io.length_bytes}, io.buffer);
 }

@@ -66,7 +66,7 @@ struct answer_sink {
 FAR_API void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how,
                          const answer_sink& to, const std::uint8_t* groups);
 // The pages of some rows, those of all columns in turn (keyed_rows), and what the far tier says about them: the answer
-// is as of reduction_kind, with 8 bytes behind it.
+// is as of reduction_kind, with 8 bytes behind it: it counts no more rows than there are, and no more values than rows.
 struct question_about_rows {
   std::array<const std::byte*, most_row_pages> pages{};
   bool is_answered = false;

@@ -28,7 +28,9 @@ class row_questions {
   row_questions(const group_table::in_far_tier& groups, const column& of, const reduction& numbers,
                 const keyed_rows& wanted)
       : columns_(groups.columns), numbers_(numbers), rows_(wanted) {
-    if (groups.keys.empty()) return;
+    // A column may be in another far heap than the frame.
+    const auto is_elsewhere = [&](const column* one) { return &one->home().home() != &of.home().home(); };
+    if (groups.keys.empty() || std::ranges::any_of(columns_, is_elsewhere)) return;
     if (wanted.wants_numbers()) columns_.push_back(&of);
     numbers_.kind = reduction_kind::of_rows;
     numbers_.groups = static_cast<std::uint8_t>(groups.groups);
@@ -56,8 +58,6 @@ class row_questions {
       ask_about_rows(in, how, std::span(asked_).subspan(begin, end - begin));
     });
   }
-  // For other rows, there is no answer.
-  void forget() { asked_.clear(); }
 
   // The one about this row; null if there is none.
   [[nodiscard]] const std::byte* answer_about(std::size_t row) const {

@@ -146,6 +146,19 @@ TEST_F(replicated_rows, are_not_answered_from_a_stale_copy_or_by_a_lost_member) 
   EXPECT_EQ(ask(0, 1), 200) << "repaired";
 }
 
+// A read of the bytes does, until the member is given up.
+TEST_F(replicated_rows, do_not_wait_for_a_member_that_is_away) {
+  open(2, 1);
+  write_groups(1);
+  members_[*members_with(0).begin()]->error_code = ETIMEDOUT;
+  EXPECT_EQ(ask(0, 0), -ETIMEDOUT);
+  const std::uint64_t before_ns = clock_.now;
+  EXPECT_EQ(ask(0, 0), -ETIMEDOUT);
+  EXPECT_LT(clock_.now, before_ns + 10 * ms);
+  EXPECT_EQ(read(slot(0)), -1);
+  EXPECT_GT(clock_.now, before_ns + 900 * ms);
+}
+
 TEST_F(replicated, a_write_is_not_complete_before_all_copies_have_it) {
   open(2, 2);
   const slot_id slot = tested_->allocate(1).value();

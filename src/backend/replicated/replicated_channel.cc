@@ -173,6 +173,8 @@ void replicated_channel::start_read(std::uint32_t index) {
       return push(reading.read.member, index, reading.read.place, reading.read.first,
                   {reading.bytes.begin, reading.read.end});
     case started_read::outcome::waits:
+      // Who asks about rows has another way.
+      if (is_about_rows(reading)) return fail_read(index, ETIMEDOUT);
       // After an error the caller learns of it at once; it asks again if it wants to wait.
       if (reading.tried != 0) return fail_read(index, reading.error_code == ESTALE ? ETIMEDOUT : reading.error_code);
       if (!reading.parked) {

@@ -119,6 +119,13 @@ std::size_t tcp_channel::submit(std::span<const request> batch) {
   return taken;
 }
 
+// Of several slots, some may be those of a session before. A server takes one that it has not lent for the mistake of a
+// client that has lost track, and ends the connection.
+bool tcp_channel::asks_about_other_epochs(const request& io, std::uint32_t epoch) const {
+  return io.reduce != nullptr &&
+         std::ranges::any_of(io.reduce->slots, [&](slot_id slot) { return blocks_.epoch_of(slot) != epoch; });
+}
+
 // Makes a transfer of the request and puts it in line for its lane.
 void tcp_channel::prepare(const request& io, std::uint64_t now_ns) {
   const std::size_t index = lane_count_ == 1 || io.op == operation::read ? 0 : 1;
@@ -130,7 +137,7 @@ void tcp_channel::prepare(const request& io, std::uint64_t now_ns) {
   added.deadline_ns = deadline_of(io, now_ns);
   added.epoch = blocks_.epoch_of(io.slot);
   ++lanes_[index].in_flight;
-  const bool lost = added.epoch != session_.epoch();
+  const bool lost = added.epoch != session_.epoch() || asks_about_other_epochs(io, added.epoch);
   if (lost || io.length_bytes == 0) {
     added.error_code = lost ? ESTALE : 0;
     return complete(added, this);

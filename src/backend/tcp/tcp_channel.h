@@ -60,6 +60,7 @@ class tcp_channel final : public channel, public completion_sink {
               const platform::clock& time, std::uint64_t timeout_ns, std::size_t depth, int watch, int event);
 
   [[nodiscard]] std::uint64_t deadline_of(const request& io, std::uint64_t now_ns) const;
+  [[nodiscard]] bool asks_about_other_epochs(const request& io, std::uint32_t epoch) const;
   void prepare(const request& io, std::uint64_t now_ns);
   void watch_lane(lane& used);
   [[nodiscard]] bool spin(std::uint64_t until_ns);
