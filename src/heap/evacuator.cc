@@ -185,8 +185,8 @@ std::uintptr_t evacuator::take_place(hazard_log& mine, std::uint64_t header_valu
     std::uintptr_t copy = 0;
     try {
       const detail::open_scope until_placed;  // a tag that is given back meanwhile does not give its number on
-      copy = places_.take(bytes, header::alignment(header_value), one.hot ? segment_kind::hot : segment_kind::cold,
-                          heap_.tag_for_copy(one.object));
+      copy = places_.take(bytes, alignment_of(header::kind(header_value)),
+                          one.hot ? segment_kind::hot : segment_kind::cold, heap_.tag_for_copy(one.object));
     } catch (const std::bad_alloc&) {
       return 0;
     }

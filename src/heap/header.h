@@ -1,14 +1,14 @@
-// The header in front of each object below a page: its owner, its size, and a lock.
+// The header in front of each object below a page: its owner, its size, its kind, and a lock.
 #pragma once
 
 #include <atomic>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include "base/backoff.h"
 #include "base/units.h"
 #include "far/detail/word.h"
+#include "heap/object_types.h"
 
 namespace far::heap {
 
@@ -38,27 +38,24 @@ static_assert(fits_a_page(largest_small_bytes, detail::unit_bytes));
 // A view of a header in a resident page that the caller holds.
 //
 //     bit   0      locked
-//     bits  3-46   address of the owner's word, 0 once the object is dead
-//     bits 47-59   bytes of the object
-//     bit   60     the object has far pointers in it: its last 8 bytes name its type (far/detail/type.h)
-//     bits 61-63   the alignment of the object, as a power of two above 16: wherever it moves, it has that
+//     bits  1-2    the highest bits of its kind: its type and alignment, which it keeps wherever it moves
+//     (object_types.h) bits  3-46   address of the owner's word, 0 once the object is dead bits 47-58   bytes of the
+//     object bits 59-63   the other bits of its kind
 class header {
  public:
   static constexpr std::uint64_t locked = 1;
   static constexpr std::uint64_t owner_mask = ((std::uint64_t{1} << 47) - 1) & ~std::uint64_t{7};
   static constexpr unsigned bytes_shift = 47;
-  static constexpr std::uint64_t bytes_mask = std::uint64_t{0x1fff} << bytes_shift;
-  static constexpr std::uint64_t has_pointers = std::uint64_t{1} << 60;
-  static constexpr unsigned alignment_shift = 61;
+  static constexpr std::uint64_t bytes_mask = std::uint64_t{0xfff} << bytes_shift;
+  static_assert(largest_small_bytes <= bytes_mask >> bytes_shift);
 
   [[nodiscard]] static header at(std::uintptr_t object) {
     return header(reinterpret_cast<std::atomic<std::uint64_t>*>(object - header_bytes));
   }
-  [[nodiscard]] static std::uint64_t make(const owner_word& owner, std::size_t bytes, bool pointers,
-                                          std::size_t alignment) {
-    const auto exponent = static_cast<unsigned>(std::countr_zero(alignment / detail::unit_bytes));
+  [[nodiscard]] static std::uint64_t make(const owner_word& owner, std::size_t bytes, object_kind kind) {
+    const std::uint64_t whole_kind = kind;
     return reinterpret_cast<std::uintptr_t>(&owner) | std::uint64_t{bytes} << bytes_shift |
-           (pointers ? has_pointers : 0) | std::uint64_t{exponent} << alignment_shift;
+           whole_kind << low_kind_shift | whole_kind >> low_kind_bits << high_kind_shift;
   }
 
   void store(std::uint64_t value) { at_->store(value, std::memory_order_release); }
@@ -75,21 +72,27 @@ class header {
     }
   }
   void unlock(std::uint64_t value) { at_->store(value & ~locked, std::memory_order_release); }
-  // With the value that lock() returned. If the object is gone, and another has a header there since, that stays.
-  void unlock_unless_new(std::uint64_t value) {
-    std::uint64_t expected = value | locked;
-    at_->compare_exchange_strong(expected, value, std::memory_order_release, std::memory_order_relaxed);
-  }
 
   [[nodiscard]] static owner_word* owner(std::uint64_t value) {
     return reinterpret_cast<owner_word*>(value & owner_mask);
   }
   [[nodiscard]] static std::size_t bytes(std::uint64_t value) { return (value & bytes_mask) >> bytes_shift; }
-  [[nodiscard]] static std::size_t alignment(std::uint64_t value) {
-    return detail::unit_bytes << (value >> alignment_shift);
+  [[nodiscard]] static object_kind kind(std::uint64_t value) {
+    return static_cast<object_kind>(value >> low_kind_shift | (value >> high_kind_shift & high_kind_mask)
+                                                                  << low_kind_bits);
+  }
+  // Without what names its type.
+  [[nodiscard]] static std::size_t payload_bytes(std::uint64_t value) {
+    return bytes(value) - bytes_of_type(kind(value));
   }
 
  private:
+  static constexpr unsigned low_kind_bits = 5;
+  static constexpr unsigned low_kind_shift = 64 - low_kind_bits;
+  static constexpr unsigned high_kind_shift = 1;
+  static constexpr std::uint64_t high_kind_mask = (1u << (kind_bits - low_kind_bits)) - 1;
+  static_assert((high_kind_mask << high_kind_shift | locked) < 8, "below the owner's address");
+
   explicit header(std::atomic<std::uint64_t>* at) : at_(at) {}
   std::atomic<std::uint64_t>* at_;
 };

@@ -12,7 +12,9 @@ class header_test : public testing::Test {
  protected:
   [[nodiscard]] std::uintptr_t object() const { return reinterpret_cast<std::uintptr_t>(&room_[1]); }
   [[nodiscard]] header of_object() const { return header::at(object()); }
-  [[nodiscard]] static std::uint64_t owned_by(const owner_word& owner) { return header::make(owner, 48, false, 16); }
+  [[nodiscard]] static std::uint64_t owned_by(const owner_word& owner) {
+    return header::make(owner, 48, kind_of(nullptr, 16));
+  }
 
   owner_word first_{0};
   owner_word second_{0};
@@ -21,13 +23,13 @@ class header_test : public testing::Test {
   alignas(16) std::array<std::uint64_t, 8> room_{};
 };
 
-TEST_F(header_test, knows_owner_size_and_alignment) {
-  for (const std::size_t alignment : {16u, 64u, 2048u}) {
-    const std::uint64_t value = header::make(first_, largest_small_bytes, true, alignment);
+TEST_F(header_test, knows_owner_size_and_kind) {
+  for (unsigned kind = 0; kind < 1u << kind_bits; ++kind) {
+    const std::uint64_t value = header::make(first_, largest_small_bytes, static_cast<object_kind>(kind));
     EXPECT_EQ(header::owner(value), &first_);
     EXPECT_EQ(header::bytes(value), largest_small_bytes);
-    EXPECT_EQ(header::alignment(value), alignment);
-    EXPECT_NE(value & header::has_pointers, 0u);
+    EXPECT_EQ(header::kind(value), kind);
+    EXPECT_EQ(value & header::locked, 0u);
   }
 }
 
@@ -38,18 +40,6 @@ TEST_F(header_test, a_lock_keeps_its_value) {
   EXPECT_NE(of_object().load() & header::locked, 0u);
   of_object().unlock(owned_by(second_));
   EXPECT_EQ(of_object().load(), owned_by(second_));
-}
-
-// A thread locks the header of an object that dies and leaves its place to another before it unlocks.
-TEST_F(header_test, the_lock_of_an_object_that_is_gone_leaves_the_next_ones_header_alone) {
-  of_object().store(owned_by(first_));
-  const std::uint64_t locked = of_object().lock();
-  of_object().store(owned_by(second_));
-  of_object().unlock_unless_new(locked);
-  EXPECT_EQ(of_object().load(), owned_by(second_));
-  const std::uint64_t locked_again = of_object().lock();
-  of_object().unlock_unless_new(locked_again);
-  EXPECT_EQ(of_object().load(), owned_by(second_)) << "and unlocks what is still there";
 }
 
 }  // namespace

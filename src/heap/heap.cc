@@ -114,15 +114,18 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, std::size
                                  const type_of_object* type, segment_kind where, heap::tag_key named_tag) {
   const heap::tag_key tag = tags_.for_objects_of(named_tag);
   const std::size_t alignment = std::max(wanted_alignment, unit_bytes);
-  const std::size_t whole = type != nullptr ? ((bytes + 7) & ~std::size_t{7}) + sizeof type : bytes;
+  const heap::object_kind kind = heap::kind_of(type, std::min(alignment, heap::most_small_alignment));
+  const std::size_t whole = heap::bytes_with_type(bytes, kind);
   if (!heap::fits_a_page(whole, alignment)) {
     const std::uintptr_t object = huge.take(bytes, heap::number_of(tag), false);
     owner.store(word::of_huge(object), std::memory_order_relaxed);
     return touch_huge(word::of_huge(object), true, where == segment_kind::lasting);
   }
   const std::uintptr_t object = take_place(whole, alignment, where, tag);
-  if (type != nullptr) std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
-  header::at(object).store(header::make(owner, whole, type != nullptr, alignment));
+  if (heap::bytes_of_type(kind) > 0) {
+    std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
+  }
+  header::at(object).store(header::make(owner, whole, kind));
   if (heap::is_checked()) [[unlikely]]
     heap::note_new(object);
   pages.set_live(object);
@@ -319,10 +322,10 @@ std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes
   std::uint64_t header_value = 0;
   std::memcpy(&header_value, bytes, sizeof header_value);
   const std::size_t size = header::bytes(header_value);
-  const std::size_t alignment = header::alignment(header_value);
-  const std::uintptr_t copy = take_place(size, alignment, where, tag);
+  const heap::object_kind kind = header::kind(header_value);
+  const std::uintptr_t copy = take_place(size, heap::alignment_of(kind), where, tag);
   std::memcpy(reinterpret_cast<std::byte*>(copy), bytes + heap::header_bytes, size);
-  const std::uint64_t fresh = header::make(owner, size, (header_value & header::has_pointers) != 0, alignment);
+  const std::uint64_t fresh = header::make(owner, size, kind);
   header::at(copy).store(fresh);
   pages.mark_used(copy, heap::units_for(size));
   follow_children(reinterpret_cast<std::byte*>(copy), fresh, true);
@@ -500,8 +503,7 @@ void object_heap::finish_prefetches() const {
 std::size_t object_heap::bytes_of(std::uint64_t value) const {
   const std::uintptr_t object = word::address(value);
   if (word::is_huge(value)) return huge.bytes_of(object);
-  const std::uint64_t header_value = header::at(object).load();
-  return header::bytes(header_value) - ((header_value & header::has_pointers) != 0 ? sizeof(void*) : 0);
+  return header::payload_bytes(header::at(object).load());
 }
 
 void object_heap::validate() const {

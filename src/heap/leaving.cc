@@ -18,9 +18,7 @@ std::size_t call_for_all(const leaving_handler& handler, const page_table& pages
   in_handler = true;
   pages.for_each_live(page, [&](std::size_t unit) {
     const std::uintptr_t object = pages.address_of(page) + unit * unit_bytes;
-    const std::uint64_t value = header::at(object).load();
-    const std::size_t bytes = header::bytes(value) - ((value & header::has_pointers) != 0 ? sizeof(void*) : 0);
-    handler({reinterpret_cast<std::byte*>(object), bytes});
+    handler({reinterpret_cast<std::byte*>(object), header::payload_bytes(header::at(object).load())});
     ++count;
   });
   in_handler = false;

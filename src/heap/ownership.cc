@@ -1,13 +1,10 @@
 #include "heap/ownership.h"
 
-#include <cstring>
-
 #include "heap/scope_records.h"
 
 namespace far::heap {
 
 namespace word = detail::word;
-using detail::type_of_object;
 
 namespace {
 
@@ -22,6 +19,25 @@ class holding {
  private:
   hazard_log& log_;
   std::size_t before_;
+};
+
+// While it exists, no place in the object's segment is another's, if it is_kept().
+class kept_segment {
+ public:
+  kept_segment(segments& all, std::uintptr_t object)
+      : all_(all), object_(object), is_kept_(all.keep(all.holding(object), segments::also_open)) {}
+  ~kept_segment() {
+    if (is_kept_) all_.let_go(object_);
+  }
+  kept_segment(const kept_segment&) = delete;
+  kept_segment& operator=(const kept_segment&) = delete;
+
+  [[nodiscard]] bool is_kept() const { return is_kept_; }
+
+ private:
+  segments& all_;
+  std::uintptr_t object_;
+  bool is_kept_;
 };
 
 }  // namespace
@@ -122,20 +138,21 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
     // The program may have changed the pointer since it was copied.
     if (object == 0 || word::is_huge(now.value)) return;
     if (now.is_here) {
-      const std::uint64_t locked = header::at(object).lock();
+      // The evacuator follows a pointer that the program may destroy meanwhile, with the last object of its segment:
+      // what is locked must not be a word in the middle of somebody else's object.
+      const kept_segment until_unlocked(segments_, object);
+      if (!until_unlocked.is_kept() || word_here.load(std::memory_order_acquire) != now.value) continue;
+      std::uint64_t locked = header::at(object).lock();
       // The owner of the pointer may have moved it on.
       const bool same = word::address(word_here.load(std::memory_order_acquire)) == object;
       if (same) {
         const std::uint64_t settled = word::stale | (calls_off ? word::moving : 0);
         const std::uint64_t was = word_here.fetch_and(~settled, std::memory_order_seq_cst);
         if ((was & word::stale) != 0) pages_.uncount_stale(object);
+        locked = (locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&word_here);
       }
-      if (same) {
-        header::at(object).unlock((locked & ~header::owner_mask) | reinterpret_cast<std::uintptr_t>(&word_here));
-        return;
-      }
-      // The object may be gone, and its place be another's.
-      header::at(object).unlock_unless_new(locked);
+      header::at(object).unlock(locked);
+      if (same) return;
       continue;
     }
     if ((now.value & word::stale) != 0) return;
@@ -196,15 +213,14 @@ void ownership::release(owner_word& owner, bool owns_others) {
 }
 
 void ownership::follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
-  if ((header_value & header::has_pointers) == 0) return;
-  const type_of_object* type = nullptr;
-  const std::size_t bytes = header::bytes(header_value) - sizeof type;
-  std::memcpy(&type, object + bytes, sizeof type);
-  type->for_each_word(
-      object, bytes,
-      calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, true); }
-                : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, false); },
-      this);
+  const object_kind kind = header::kind(header_value);
+  if (!has_pointers(kind)) return;
+  type_of(kind, object + header::bytes(header_value))
+      .for_each_word(
+          object, header::payload_bytes(header_value),
+          calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, true); }
+                    : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, false); },
+          this);
 }
 
 }  // namespace far::heap

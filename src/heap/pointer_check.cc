@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,23 +62,23 @@ void check_pointers(detail::object_heap& in, hazard_log& work, std::uintptr_t ob
   work.hold(object >> page_shift);
   const bool is_here = in.pages.is_live(object) && in.memory.is_resident(object);
   const std::uint64_t described = is_here ? header::at(object).load() : 0;
-  if ((described & header::has_pointers) != 0) {
-    const detail::type_of_object* type = nullptr;
-    const std::size_t bytes = header::bytes(described) - sizeof type;
-    std::memcpy(&type, reinterpret_cast<const std::byte*>(object) + bytes, sizeof type);
+  if (const object_kind kind = header::kind(described); has_pointers(kind)) {
+    const std::size_t bytes = header::payload_bytes(described);
+    const detail::type_of_object& type =
+        type_of(kind, reinterpret_cast<const std::byte*>(object) + header::bytes(described));
     std::vector<std::uintptr_t> named;
-    type->for_each_word(
+    type.for_each_word(
         reinterpret_cast<std::byte*>(object), bytes,
         [](owner_word& one, void* to) {
           static_cast<std::vector<std::uintptr_t>*>(to)->push_back(reinterpret_cast<std::uintptr_t>(&one));
         },
         &named);
     std::sort(named.begin(), named.end());
-    check_named(*type, object, bytes, named);
+    check_named(type, object, bytes, named);
     for (std::uintptr_t at = object; at + sizeof(owner_word) <= object + bytes; at += sizeof(owner_word)) {
       if (std::binary_search(named.begin(), named.end(), at)) continue;
       if (is_an_owner(in, work, *reinterpret_cast<const owner_word*>(at))) {
-        stop(*type, at - object, "leaves out a far pointer", "call pointer() for each member that is or has one");
+        stop(type, at - object, "leaves out a far pointer", "call pointer() for each member that is or has one");
       }
     }
   }

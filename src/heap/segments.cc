@@ -89,11 +89,12 @@ void segments::remove_object(std::uintptr_t object, std::size_t units) {
   let_go(object, in);
 }
 
-bool segments::keep(segment& one) {
+bool segments::keep(segment& one, which meant) {
   std::uint32_t now = one.objects.load(std::memory_order_relaxed);
   while (now > 0) {
     if (one.objects.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
-      if (one.state.load(std::memory_order_acquire) == segment_state::closed) return true;
+      const segment_state now_is = one.state.load(std::memory_order_acquire);
+      if (now_is == segment_state::closed || (meant == also_open && now_is == segment_state::open)) return true;
       let_go(address_of(static_cast<std::size_t>(&one - table_)), one);
       return false;
     }

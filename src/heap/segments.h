@@ -55,9 +55,10 @@ class segments {
   void add_object(std::uintptr_t object, std::size_t units);
   void remove_object(std::uintptr_t object, std::size_t units);
 
-  // Keeps a closed segment from becoming free, and its places from being used again, until let_go(). Returns false when
-  // it is free already.
-  [[nodiscard]] bool keep(segment& one);
+  // Keeps a segment of small objects from becoming free, and its places from being used again, until let_go(). Returns
+  // false when it is free already, and when it is open, unless those are meant, too.
+  enum which : std::uint8_t { only_closed, also_open };
+  [[nodiscard]] bool keep(segment& one, which meant = only_closed);
   void let_go(std::uintptr_t in) { let_go(in, holding(in)); }
 
   // Frees a segment of runs, when its last run is gone.
