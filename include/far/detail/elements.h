@@ -162,8 +162,7 @@ class elements {
     return std::ranges::subrange(passing(chunks_, in, 0, size_), passing(chunks_, in, size_, size_));
   }
 
-  // All elements as a range of spans of plain memory, each at most 64 KiB or a far object, so that one check serves a
-  // whole span.
+  // All elements as a range of spans of plain memory, each at most 64 KiB or a far object: one check for each.
   [[nodiscard]] auto chunks(const scope& in) const { return chunk_view<store, const T>(chunks_, in, 0, size_, true); }
   [[nodiscard]] auto chunks_mut(const scope& in) { return chunk_view<store, T>(chunks_, in, 0, size_, true); }
   [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
@@ -190,8 +189,7 @@ class elements {
   }
 
   // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
-  // An exception from `visit` is thrown here, and chunks that have not begun are left out. From a fiber or an OS
-  // thread.
+  // An exception from `visit` is thrown here, and no more chunks begin. Call it from a fiber or an OS thread.
   template <std::invocable<std::span<const T>, std::size_t> Visit>
   void for_each_chunk(Visit visit) const {
     visit_pieces(*this, [&](std::size_t first, std::size_t count) {
