@@ -8,8 +8,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <functional>
 #include <future>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -118,11 +122,11 @@ class interrupted_test : public testing::Test {
 
   // Prepares and runs the operation, interrupted at one block after the other, until it has no more. Returns how many
   // there were. The interruption runs on a thread that may go on beyond the operation, if it must wait for it.
-  // `begins`: what is armed, the operation or a part of it.
+  // `begins`: what is armed, the operation or a part of it. `first`, `step`: of the blocks.
   template <typename Prepare, typename Operation>
   static std::size_t interrupt_everywhere(Prepare prepare, Operation operation, const std::function<void()>& other,
-                                          interruption*& begins = armed) {
-    for (std::size_t blocks = 0;; ++blocks) {
+                                          interruption*& begins = armed, std::size_t first = 0, std::size_t step = 1) {
+    for (std::size_t blocks = first;; blocks += step) {
       prepare();
       std::future<void> running;
       const std::function<void()> run = [&] {
@@ -141,6 +145,10 @@ class interrupted_test : public testing::Test {
   // The parent is in a closed segment that is worth an evacuation, and gets what it owns from the caller.
   void make_parent() {
     parent_ = make_unique<parent>(farheap_);
+    make_garbage();
+  }
+  // The next object has another segment.
+  void make_garbage() {
     std::vector<unique_ptr<whole_page>> garbage;
     for (std::size_t i = 0; i <= heap::segment_pages; ++i) garbage.push_back(make_unique<whole_page>(farheap_));
   }
@@ -245,7 +253,19 @@ TEST_F(interrupted_test, a_followed_pointer_by_one_that_makes_it_huge) {
   for (const bool is_remote_before : {false, true}) {
     for (const bool is_used : {false, true}) {
       std::size_t wrong = 0;
+      std::size_t checked = 0;
+      const auto check_last = [&] {
+        if (!parent_) return;
+        const scope here(farheap_);
+        const unique_ptr<std::uint64_t[]>& child = parent_.deref(here).child;
+        if (child.size() != count) return;  // of the variant before
+        const std::uint64_t& first = child.deref(here, 0);
+        wrong += first == (is_used ? 5u : 0u) ? 0 : 1;
+        wrong += heap().pages.stale_in(heap().pages.page_of(reinterpret_cast<std::uintptr_t>(&first)));
+        ++checked;
+      };
       const auto prepare = [&] {
+        check_last();
         make_parent();
         const scope here(farheap_);
         unique_ptr<std::uint64_t[]>& child = parent_.deref_mut(here).child;
@@ -259,16 +279,8 @@ TEST_F(interrupted_test, a_followed_pointer_by_one_that_makes_it_huge) {
         if (is_used) child.deref_mut(here, 0) = 5;
       };
       const auto evacuate = [&] { static_cast<void>(farheap_.evacuate(0.5)); };
-      const auto check = [&] {
-        evacuate();
-        const scope here(farheap_);
-        const unique_ptr<std::uint64_t[]>& child = parent_.deref(here).child;
-        if (child.size() != count) return;  // not interrupted
-        const std::uint64_t& first = child.deref(here, 0);
-        wrong += first == (is_used ? 5u : 0u) ? 0 : 1;
-        wrong += heap().pages.stale_in(heap().pages.page_of(reinterpret_cast<std::uintptr_t>(&first)));
-      };
-      EXPECT_GT(interrupt_everywhere(prepare, check, replace, armed_in_visit), 10u);
+      EXPECT_GT(interrupt_everywhere(prepare, evacuate, replace, armed_in_visit), 10u);
+      EXPECT_GT(checked, 10u);
       EXPECT_EQ(wrong, 0u);
     }
   }
@@ -319,6 +331,170 @@ TEST_F(interrupted_test, a_followed_pointer_by_one_that_frees_its_segment) {
   others.clear();
   beside.clear();
   farheap_.validate();
+}
+
+// What a program does with its pointers, and what the runtime does, each interrupted by the other.
+class interrupted_program : public interrupted_test {
+ public:
+  static constexpr std::size_t small = 10;
+  static constexpr std::size_t huge = 4 * page_bytes / sizeof(std::uint64_t);
+
+  // A parent and what it owns, alone in their segments and pages. `away`: remote; otherwise about to be.
+  void prepare(bool away) {
+    other_.reset();
+    make_parent();
+    {
+      const scope here(farheap_);
+      set(small, here);
+      parent_page_ = page_at(&parent_.deref(here));
+      child_page_ = page_at(&parent_.deref(here).child.deref(here, 0));
+    }
+    make_garbage();
+    for (const std::uintptr_t page : {child_page_, parent_page_}) {
+      condemn(page);
+      if (away) heap().memory.evict(page, page_bytes);
+    }
+  }
+
+  // The program's.
+  void look() {
+    const scope here(farheap_);
+    const unique_ptr<std::uint64_t[]>& child = owner().deref(here).child;
+    wrong_ += child.size() == count_ ? 0 : 1;
+    if (count_ == 0) return;
+    wrong_ += child.deref(here, 0) == number_ ? 0 : 1;
+    wrong_ += child.deref(here, count_ - 1) == number_ ? 0 : 1;
+  }
+  void write() {
+    const scope here(farheap_);
+    unique_ptr<std::uint64_t[]>& child = owner().deref_mut(here).child;
+    ++number_;
+    child.deref_mut(here, 0) = number_;
+    child.deref_mut(here, count_ - 1) = number_;
+  }
+  void move_owner() { other_ = std::move(parent_); }
+  void move_child() {
+    const scope here(farheap_);
+    unique_ptr<std::uint64_t[]> moved = std::move(owner().deref_mut(here).child);
+    owner().deref_mut(here).child = std::move(moved);
+  }
+  void replace() {
+    const scope here(farheap_);
+    set(small, here);
+  }
+  void replace_by_huge() {
+    const scope here(farheap_);
+    set(huge, here);
+  }
+  void destroy_child() {
+    const scope here(farheap_);
+    owner().deref_mut(here).child.reset();
+    count_ = 0;
+  }
+  void destroy_owner() {
+    owner() = make_unique<parent>(farheap_);
+    count_ = 0;
+  }
+  void prefetch() {
+    static_cast<void>(owner().prefetch());
+    look();
+  }
+
+  // The runtime's.
+  void evacuate() { static_cast<void>(farheap_.evacuate(0.5)); }
+  void evict() {
+    heap().memory.evict(parent_page_, page_bytes);
+    heap().memory.evict(child_page_, page_bytes);
+  }
+  void evict_and_fetch() {
+    evict();
+    heap().memory.fetch(parent_page_, 1, true);
+    heap().memory.fetch(child_page_, 1, true);
+  }
+  void evict_and_evacuate() {
+    heap().memory.evict(child_page_, page_bytes);
+    evacuate();
+  }
+
+  // Both orders, with further blocks between two interruptions than there are in a run of the test.
+  template <typename Random>
+  void interrupt_each_other(bool away, void (interrupted_program::*program)(), void (interrupted_program::*runtime)(),
+                            Random& random) {
+    constexpr std::size_t step = 41;
+    using operation = void (interrupted_program::*)();
+    for (const auto& [one, other] : {std::pair<operation, operation>{program, runtime}, {runtime, program}}) {
+      interrupt_everywhere(
+          [&] {
+            if (owner()) look();  // the last run
+            prepare(away);
+          },
+          [&] { (this->*one)(); }, [&] { (this->*other)(); }, armed, random() % step, step);
+      look();
+      farheap_.validate();
+    }
+  }
+
+  std::size_t wrong_ = 0;
+
+ private:
+  [[nodiscard]] static std::uintptr_t page_at(const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{page_bytes - 1};
+  }
+  [[nodiscard]] unique_ptr<parent>& owner() { return parent_ ? parent_ : other_; }
+  void set(std::size_t words, const scope& here) {
+    unique_ptr<std::uint64_t[]>& child = owner().deref_mut(here).child;
+    ++number_;
+    count_ = words;
+    child = make_unique<std::uint64_t[]>(farheap_, words);
+    child.deref_mut(here, 0) = number_;
+    child.deref_mut(here, words - 1) = number_;
+  }
+
+  unique_ptr<parent> other_;
+  std::uint64_t number_ = 0;
+  std::size_t count_ = 0;
+  std::uintptr_t parent_page_ = 0;
+  std::uintptr_t child_page_ = 0;
+};
+
+// A few of all pairs, others every day. FARHEAP_INTERRUPTIONS=all: all of them, for a minute or more.
+TEST_F(interrupted_program, finds_everything_where_it_put_it) {
+  using test = interrupted_program;
+  constexpr unsigned usual = 20;  // one pair in so many
+  const bool is_all = std::getenv("FARHEAP_INTERRUPTIONS") != nullptr;
+  const char* const chosen = std::getenv("FARHEAP_SIMULATION_SEED");
+  std::mt19937_64 random(chosen != nullptr ? std::strtoull(chosen, nullptr, 10)
+                                           : static_cast<std::uint64_t>(std::time(nullptr) / (24 * 60 * 60)));
+  const std::pair<const char*, void (test::*)()> programs[] = {
+      {"look", &test::look},
+      {"write", &test::write},
+      {"move the owner", &test::move_owner},
+      {"move the child", &test::move_child},
+      {"replace", &test::replace},
+      {"replace by a huge one", &test::replace_by_huge},
+      {"destroy the child", &test::destroy_child},
+      {"destroy the owner", &test::destroy_owner},
+      {"prefetch", &test::prefetch},
+  };
+  const std::pair<const char*, void (test::*)()> runtimes[] = {
+      {"evacuate", &test::evacuate},
+      {"evict", &test::evict},
+      {"evict and fetch", &test::evict_and_fetch},
+      {"evict and evacuate", &test::evict_and_evacuate},
+  };
+  for (const double page_path_share : {0.0, 2.0}) {
+    farheap_.set_page_path_share(page_path_share);
+    for (const bool away : {false, true}) {
+      for (const auto& [name, program] : programs) {
+        for (const auto& [other_name, runtime] : runtimes) {
+          if (!is_all && random() % usual != 0) continue;
+          std::printf("%s, %s; path share %g, %s\n", name, other_name, page_path_share, away ? "remote" : "here");
+          interrupt_each_other(away, program, runtime, random);
+          ASSERT_EQ(wrong_, 0u);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace
