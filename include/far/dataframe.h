@@ -171,8 +171,9 @@ class FAR_API dataframe {
       std::tuple all{detail::number_reader<Arguments>((*this)[inputs[I]], inputs[I])...};
       const detail::walk how(in_, ((*this)[inputs[I]].bytes() + ...));
       for (std::size_t first = 0; first < rows(); first += rows_at_a_time) {
-        const scope here(in_.home());
         const std::size_t count = std::min(rows_at_a_time, rows() - first);
+        (std::get<I>(all).await(how, first, count), ...);
+        const scope here(in_.home());
         const std::tuple parts{std::get<I>(all).chunk(how, here, first, count)...};
         for (std::size_t i = 0; i < count; ++i) {
           visit(first + i, (detail::is_null<Arguments>(std::get<I>(parts)[i]) || ...),

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstdint>
 #include <random>
+#include <ranges>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -101,6 +103,22 @@ class ranges : public heap::far_tier_test {
     home_->validate();
   }
 };
+
+TEST_F(ranges, that_are_read_once_stay_where_they_are) {
+  for (const std::string& way : {std::string("memory:"), std::string("memory:?latency=20us"), std::string("zmem:")}) {
+    runtime& home = farheap(way);
+    vector<std::uint64_t> mine(home, std::views::iota(std::uint64_t{0}, std::uint64_t{100'000}));
+    home.evict_all();
+    mine.write(5'000, 77);
+    const std::uint64_t before = fetched();
+    std::vector<std::uint64_t> found(90'001);
+    mine.read(4'999, std::span(found), non_temporal);
+    for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], i == 1 ? 77 : 4'999 + i) << way;
+    EXPECT_EQ(fetched(), before) << way;
+    mine.read(100'000, std::span<std::uint64_t>(), non_temporal);
+    EXPECT_THROW(mine.read(99'999, std::span(found).first(2), non_temporal), std::out_of_range);
+  }
+}
 
 TEST_F(ranges, equal_those_of_local_vectors) {
   runtime& home = farheap("memory:");

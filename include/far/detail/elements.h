@@ -96,6 +96,17 @@ class elements {
       std::ranges::copy(chunks_.places(here, from, count, false), into.begin() + signed_of(from - first));
     });
   }
+  // The same of elements that are used once: those that are not here are copied from where they are, and stay there.
+  void read(std::size_t first, std::span<T> into, non_temporal_t /*how*/) const
+    requires(std::is_trivially_copyable_v<T> && !has_far_pointers<T> && page_bytes_of_chunks % sizeof(T) == 0)
+  {
+    require(first, into.size());
+    for (std::size_t now = 0; !into.empty(); first += now, into = into.subspan(now)) {
+      now = std::min(into.size(), store::window - first % store::window);
+      const scope here(home().home());
+      chunks_.copy(here, first, now, into.data());
+    }
+  }
   // Copy elements in.
   void write(std::size_t index, T value) {
     const scope here(home().home());
@@ -135,8 +146,7 @@ class elements {
   }
 
   // All elements as a random-access range. Each iterator keeps a stretch of elements local, a longer one the longer it
-  // walks in one direction, and prefetches those ahead. When it is for writing, all elements of the stretch count as
-  // changed.
+  // walks in one direction, and prefetches those ahead. For writing, all elements of the stretch count as changed.
   [[nodiscard]] auto range(const scope& in) const {
     return std::ranges::subrange(const_iterator(chunks_, in, 0, size_), const_iterator(chunks_, in, size_, size_));
   }
@@ -152,8 +162,7 @@ class elements {
     return std::ranges::subrange(passing(chunks_, in, 0, size_), passing(chunks_, in, size_, size_));
   }
 
-  // All elements as a range of spans of plain memory, each at most 64 KiB or a far object, so that one check serves a
-  // whole span.
+  // All elements as a range of spans of plain memory, each at most 64 KiB or a far object: one check for each.
   [[nodiscard]] auto chunks(const scope& in) const { return chunk_view<store, const T>(chunks_, in, 0, size_, true); }
   [[nodiscard]] auto chunks_mut(const scope& in) { return chunk_view<store, T>(chunks_, in, 0, size_, true); }
   [[nodiscard]] auto chunks(const scope& in, non_temporal_t /*how*/) const {
@@ -180,8 +189,7 @@ class elements {
   }
 
   // Calls visit(span, index of its first element) for all chunks, on several fibers at a time, in any order, and waits.
-  // An exception from `visit` is thrown here, and chunks that have not begun are left out. Call it from a fiber or an
-  // OS thread.
+  // An exception from `visit` is thrown here, and no more chunks begin. Call it from a fiber or an OS thread.
   template <std::invocable<std::span<const T>, std::size_t> Visit>
   void for_each_chunk(Visit visit) const {
     visit_pieces(*this, [&](std::size_t first, std::size_t count) {
@@ -227,8 +235,8 @@ class elements {
   {
     visit_part_answers(0, size_, nullptr, how, visit, where);
   }
-  // The same of the numbers from `first` on, which belong to these groups. Requires: the question has groups; there are
-  // as many numbers.
+  // The same of the numbers from `first` on, as many as groups, which they belong to. Requires: the question has
+  // groups.
   template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
   void visit_group_answers(std::size_t first, std::span<const std::uint8_t> groups, const reduction& how, Visit visit,
                            work where) const

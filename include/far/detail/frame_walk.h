@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "far/column.h"
+#include "far/runtime.h"
 #include "far/scope.h"
+#include "far/task.h"
 #include "far/vector.h"
 
 namespace far::detail {
@@ -51,6 +53,8 @@ class walk {
  public:
   walk(const tag& in, std::size_t bytes) : passes_(bytes > in.home().statistics().budget_bytes / 4 * 3) {}
 
+  [[nodiscard]] bool passes() const { return passes_; }
+
   // The numbers from `first` on, up to the end of their chunk, and at most `count`.
   template <typename T>
   [[nodiscard]] std::span<const T> chunk(const vector<T>& of, const scope& here, std::size_t first,
@@ -62,6 +66,66 @@ class walk {
   bool passes_;
 };
 
+// The numbers of a walk that passes by, or of another one. In the first, fibers copy numbers into local memory ahead of
+// it: they take no frames, and the thread that walks has not to bring them in, nor others out.
+template <typename T>
+class walked_numbers {
+ public:
+  // Null: there are none.
+  explicit walked_numbers(const vector<T>* of) : of_(of) {}
+
+  [[nodiscard]] explicit operator bool() const { return of_ != nullptr; }
+
+  // Waits for the same part as chunk(), which is then at hand: a scope in which a thread waits keeps pages here.
+  void await(const walk& how, std::size_t first, std::size_t count) {
+    if (of_ == nullptr || !how.passes()) return;
+    if (parts_.empty() || parts_[next_].first != first) begin(first, count);
+    parts_[next_].copying.wait();
+  }
+  // `count` numbers from `first` on, until the next call. Requires: they lie in one chunk; a walk goes from one part to
+  // the next one of the same size.
+  [[nodiscard]] std::span<const T> chunk(const walk& how, const scope& here, std::size_t first, std::size_t count) {
+    if (!how.passes()) return how.chunk(*of_, here, first, count);
+    await(how, first, count);
+    part& mine = parts_[next_];
+    mine.copying.join();
+    next_ = (next_ + 1) % parts_.size();
+    // The one before this has been used.
+    const std::size_t used = (next_ + parts_.size() - 2) % parts_.size();
+    if (first != first_) start(parts_[used], first + (parts_.size() - 1) * count, count);
+    return mine.numbers;
+  }
+
+ private:
+  static constexpr std::size_t most_parts = 8;
+
+  struct part {
+    std::size_t first = 0;
+    std::vector<T> numbers;
+    task<void> copying;  // last, so that it has ended before they are gone
+  };
+
+  void begin(std::size_t first, std::size_t count) {
+    parts_.clear();
+    parts_.resize(most_parts);
+    next_ = 0;
+    first_ = first;
+    for (std::size_t i = 0; i < most_parts; ++i) start(parts_[i], first + i * count, count);
+  }
+  void start(part& to, std::size_t first, std::size_t count) {
+    to.first = first;
+    if (first >= of_->size()) return;
+    to.numbers.resize(std::min(count, of_->size() - first));
+    to.copying =
+        of_->home().home().spawn([&to, of = of_] { of->read(to.first, std::span<T>(to.numbers), non_temporal); });
+  }
+
+  const vector<T>* of_;
+  std::size_t first_ = 0;
+  std::size_t next_ = 0;
+  std::vector<part> parts_;
+};
+
 // Numbers of a column as T, which derive() is given; the column keeps them so, or in fewer bytes.
 template <typename T>
 class number_reader {
@@ -69,37 +133,44 @@ class number_reader {
   using number = number_of_column<T>;
 
   // Throws std::invalid_argument when the column, which has this name, has others.
-  number_reader(const column& of, std::string_view name) : numbers_(of.numbers<number>()) {
+  number_reader(const column& of, std::string_view name) : numbers_(of.numbers<number>()), narrow_(narrow_of(of)) {
     const bool fits =
         of.type() == column_type_of<T>() || (std::is_same_v<T, std::int64_t> && of.type() == column_type::time);
     if (!fits) {
       throw std::invalid_argument("the column '" + std::string(name) + "' has the type " +
                                   std::string(name_of(of.type())) + " and is used as another");
     }
-    if constexpr (std::is_same_v<T, std::int64_t>) {
-      narrow_ = std::tuple(of.numbers<std::int8_t>(), of.numbers<std::int16_t>(), of.numbers<std::int32_t>());
-    }
-    if constexpr (std::is_same_v<T, double>) narrow_ = std::tuple(of.numbers<float>());
   }
 
+  // See walked_numbers.
+  void await(const walk& how, std::size_t first, std::size_t count) {
+    numbers_.await(how, first, count);
+    std::apply([&](auto&... one) { (..., one.await(how, first, count)); }, narrow_);
+  }
   // Until the next call. Requires: they lie in one chunk.
   [[nodiscard]] std::span<const number> chunk(const walk& how, const scope& here, std::size_t first,
                                               std::size_t count) {
-    if (numbers_ != nullptr) return how.chunk(*numbers_, here, first, count);
-    std::apply([&](const auto*... one) { (..., widen(how, one, here, first, count)); }, narrow_);
+    if (numbers_) return numbers_.chunk(how, here, first, count);
+    std::apply([&](auto&... one) { (..., widen(how, one, here, first, count)); }, narrow_);
     return widened_;
   }
 
  private:
-  using narrow_vectors = std::conditional_t<
+  using narrow_numbers = std::conditional_t<
       std::is_same_v<T, std::int64_t>,
-      std::tuple<const vector<std::int8_t>*, const vector<std::int16_t>*, const vector<std::int32_t>*>,
-      std::conditional_t<std::is_same_v<T, double>, std::tuple<const vector<float>*>, std::tuple<>>>;
+      std::tuple<walked_numbers<std::int8_t>, walked_numbers<std::int16_t>, walked_numbers<std::int32_t>>,
+      std::conditional_t<std::is_same_v<T, double>, std::tuple<walked_numbers<float>>, std::tuple<>>>;
+
+  [[nodiscard]] static narrow_numbers narrow_of(const column& of) {
+    return [&]<typename... Narrow>(std::type_identity<std::tuple<walked_numbers<Narrow>...>>) {
+      return narrow_numbers(walked_numbers<Narrow>(of.numbers<Narrow>())...);
+    }(std::type_identity<narrow_numbers>());
+  }
 
   template <typename Narrow>
-  void widen(const walk& how, const vector<Narrow>* from, const scope& here, std::size_t first, std::size_t count) {
-    if (from == nullptr) return;
-    const std::span<const Narrow> narrow = how.chunk(*from, here, first, count);
+  void widen(const walk& how, walked_numbers<Narrow>& from, const scope& here, std::size_t first, std::size_t count) {
+    if (!from) return;
+    const std::span<const Narrow> narrow = from.chunk(how, here, first, count);
     widened_.resize(narrow.size());
     std::transform(narrow.begin(), narrow.end(), widened_.begin(), [](Narrow one) {
       if constexpr (std::is_integral_v<Narrow>) {
@@ -109,8 +180,8 @@ class number_reader {
     });
   }
 
-  const vector<number>* numbers_;
-  narrow_vectors narrow_{};  // at most one of them and of `numbers_` is not null
+  walked_numbers<number> numbers_;
+  narrow_numbers narrow_;  // at most one of them and of `numbers_` is not null
   std::vector<number> widened_;
 };
 
