@@ -36,8 +36,7 @@ namespace far::detail {
 
 // An element that is copied to another index: the one, and where it was.
 struct scattered {
-  std::size_t index;
-  std::size_t position;
+  std::size_t index, position;
   auto operator<=>(const scattered&) const = default;
 };
 
