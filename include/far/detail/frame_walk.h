@@ -116,8 +116,18 @@ class walked_numbers {
     to.first = first;
     if (first >= of_->size()) return;
     to.numbers.resize(std::min(count, of_->size() - first));
-    to.copying =
-        of_->home().home().spawn([&to, of = of_] { of->read(to.first, std::span<T>(to.numbers), non_temporal); });
+    to.copying = of_->home().home().spawn([&to, of = of_] { copy(*of, to.first, to.numbers); });
+  }
+  // Its pages side by side: a fiber waits for one at a time.
+  static void copy(const vector<T>& of, std::size_t first, std::span<T> numbers) {
+    constexpr std::size_t on_a_page = page_bytes_of_chunks / sizeof(T);
+    std::vector<task<void>> others;
+    for (std::size_t at = on_a_page; at < numbers.size(); at += on_a_page) {
+      const std::span<T> page = numbers.subspan(at, std::min(on_a_page, numbers.size() - at));
+      others.push_back(of.home().home().spawn([&of, page, from = first + at] { of.read(from, page, non_temporal); }));
+    }
+    of.read(first, numbers.first(std::min(on_a_page, numbers.size())), non_temporal);
+    for (task<void>& one : others) one.join();
   }
 
   const vector<T>* of_;
