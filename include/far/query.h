@@ -26,6 +26,7 @@
 
 #include "far/detail/answers.h"
 #include "far/detail/reduction.h"
+#include "far/detail/visitor.h"
 #include "far/summary.h"
 #include "far/vector.h"
 
@@ -36,34 +37,35 @@ template <typename Container>
 concept far_numbers =
     detail::reducible<typename Container::value_type> && requires(const Container& all) { all.summarize(); };
 
-// The same numbers, about which questions are answered here: their pages are fetched.
+// The same numbers, about which questions are answered where they are, or here: then their pages are fetched.
 template <far_numbers Numbers>
-class numbers_here {
+class placed_numbers {
  public:
   using value_type = typename Numbers::value_type;
 
-  explicit numbers_here(const Numbers& all) : all_(all) {}
+  placed_numbers(const Numbers& all, work where) : all_(all), where_(where) {}
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] const tag& home() const { return all_.home(); }
   void read(std::size_t first, std::span<value_type> into) const { all_.read(first, into); }
   void gather(std::span<const std::size_t> indices, std::span<value_type> into) const { all_.gather(indices, into); }
   [[nodiscard]] summary<value_type> summarize(const interval<value_type>& within = {}) const {
-    return all_.summarize(within, work::here);
+    return all_.summarize(within, where_);
   }
   template <typename Visit>
   void visit_answers(const detail::reduction& how, Visit visit) const {
-    all_.visit_answers(how, std::move(visit), work::here);
+    all_.visit_answers(how, std::move(visit), where_);
   }
 
  private:
   const Numbers& all_;
+  work where_;
 };
 
 // `far::median(far::here(numbers))`: for numbers that fit in local memory and are asked about again. Requires: they
 // last as long as what is returned.
 template <far_numbers Numbers>
-[[nodiscard]] numbers_here<Numbers> here(const Numbers& all) {
-  return numbers_here<Numbers>(all);
+[[nodiscard]] placed_numbers<Numbers> here(const Numbers& all) {
+  return {all, work::here};
 }
 
 namespace detail {
@@ -90,23 +92,36 @@ template <far_numbers Numbers>
   return counts;
 }
 
-// Calls take(number) for all numbers of the interval, or for different ones of each page. Pages that have more than an
-// answer has room for are fetched.
-template <far_numbers Numbers, typename Take>
-void list_numbers(const Numbers& all, reduction_kind kind, const interval<typename Numbers::value_type>& within,
-                  const Take& take) {
+// Calls take(keys of some) for all numbers of the interval, or for different ones of each page. Pages that have more
+// than an answer has room for are fetched. Of keys there is one type only, which sorts like the numbers.
+template <far_numbers Numbers>
+void list_keys(const Numbers& all, reduction_kind kind, const interval<typename Numbers::value_type>& within,
+               const visitor<std::span<const std::uint64_t>>& take) {
   using T = typename Numbers::value_type;
   std::vector<T> fetched;
+  std::vector<std::uint64_t> keys;
   all.visit_answers(ask(kind, within), [&](std::size_t first, std::size_t count, const std::byte* answer) {
     const listed_numbers<T> found(answer);
-    for (const T number : found.numbers) take(number);
-    if (found.count <= found.most) return;
-    fetched.resize(count);
-    all.read(first, std::span<T>(fetched));
-    for (const T number : fetched) {
-      if (number >= within.lowest && number <= within.highest) take(number);
+    keys.clear();
+    for (const T number : found.numbers) keys.push_back(key_of(number));
+    if (found.count > found.most) {
+      fetched.resize(count);
+      all.read(first, std::span<T>(fetched));
+      for (const T number : fetched) {
+        if (number >= within.lowest && number <= within.highest) keys.push_back(key_of(number));
+      }
     }
+    take(keys);
   });
+}
+template <far_numbers Numbers>
+[[nodiscard]] std::vector<std::uint64_t> keys_of(const Numbers& all,
+                                                 const interval<typename Numbers::value_type>& within) {
+  std::vector<std::uint64_t> keys;
+  list_keys(all, reduction_kind::values, within, visitor<std::span<const std::uint64_t>>([&](auto some) {
+              keys.insert(keys.end(), some.begin(), some.end());
+            }));
+  return keys;
 }
 
 // The greatest number whose key is not above this one. There is a key between those of the numbers beside 0 that has
@@ -159,19 +174,16 @@ template <far_numbers Numbers>
     // They lie in different buckets; the second is the least of what follows.
     return {find_ranks(all, found, first, first).first, find_ranks(all, found, last, last).first};
   }
-  const auto zero_is_positive = [](T number) { return number_with_key<T>(key_of(number)); };
-  if (key_of(in.within.lowest) == key_of(in.within.highest)) {
-    return {zero_is_positive(in.within.lowest), zero_is_positive(in.within.lowest)};
-  }
-  std::vector<T> listed;
-  list_numbers(all, reduction_kind::values, in.within, [&](T number) { listed.push_back(zero_is_positive(number)); });
+  const T least = number_with_key<T>(key_of(in.within.lowest));  // zero is positive
+  if (key_of(in.within.lowest) == key_of(in.within.highest)) return {least, least};
+  std::vector<std::uint64_t> listed = keys_of(all, in.within);
   // Writers that should not be there change the result, and make fewer numbers of those that were counted.
-  if (listed.empty()) return {zero_is_positive(in.within.lowest), zero_is_positive(in.within.lowest)};
+  if (listed.empty()) return {least, least};
   const auto at = [&](std::uint64_t rank) {
     const std::uint64_t index = std::min<std::uint64_t>(rank - in.below, listed.size() - 1);
     const auto place = listed.begin() + static_cast<std::ptrdiff_t>(index);
     std::nth_element(listed.begin(), place, listed.end());
-    return *place;
+    return number_with_key<T>(*place);
   };
   const T one = at(first);
   return {one, at(last)};
@@ -254,6 +266,14 @@ template <far_numbers Numbers>
 
 namespace detail {
 
+template <reducible T>
+[[nodiscard]] std::vector<T> numbers_with_keys(const std::vector<std::uint64_t>& keys) {
+  std::vector<T> numbers;
+  numbers.reserve(keys.size());
+  for (const std::uint64_t key : keys) numbers.push_back(number_with_key<T>(key));
+  return numbers;
+}
+
 enum class numbers_end : std::uint8_t { least, greatest };
 
 // The last one of the `count` outermost numbers. Requires: there are so many, and `count` is not 0.
@@ -287,14 +307,12 @@ template <far_numbers Numbers>
   if (wanted == 0) return {};
   const T last = last_of_outermost(all, found, wanted, from);
   // Those beyond it are fewer than wanted; it fills up the rest, so that many equal ones need not be listed.
-  std::vector<T> numbers;
-  if (const auto beyond = interval_beyond(found, last, from)) {
-    list_numbers(all, reduction_kind::values, *beyond,
-                 [&](T number) { numbers.push_back(number_with_key<T>(key_of(number))); });
-  }
-  std::sort(numbers.begin(), numbers.end(), [&](T a, T b) { return from == numbers_end::greatest ? a > b : a < b; });
-  numbers.resize(wanted, last);
-  return numbers;
+  std::vector<std::uint64_t> keys;
+  if (const auto beyond = interval_beyond(found, last, from)) keys = keys_of(all, *beyond);
+  std::sort(keys.begin(), keys.end());
+  if (from == numbers_end::greatest) std::reverse(keys.begin(), keys.end());
+  keys.resize(wanted, key_of(last));
+  return numbers_with_keys<T>(keys);
 }
 
 }  // namespace detail
@@ -317,7 +335,6 @@ template <far_numbers Numbers>
 template <far_numbers Numbers>
 [[nodiscard]] std::vector<typename Numbers::value_type> distinct(
     const Numbers& all, const interval<typename Numbers::value_type>& within = {}) {
-  using T = typename Numbers::value_type;
   std::vector<std::uint64_t> keys;
   std::size_t sorted = 0;
   const auto tidy = [&] {
@@ -325,15 +342,14 @@ template <far_numbers Numbers>
     keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
     sorted = keys.size();
   };
-  detail::list_numbers(all, detail::reduction_kind::distinct, within, [&](T number) {
-    keys.push_back(detail::key_of(number));
+  const auto take = [&](std::span<const std::uint64_t> some) {
+    keys.insert(keys.end(), some.begin(), some.end());
     if (keys.size() >= 2 * sorted + 4096) tidy();
-  });
+  };
+  detail::list_keys(all, detail::reduction_kind::distinct, within,
+                    detail::visitor<std::span<const std::uint64_t>>(take));
   tidy();
-  std::vector<T> numbers;
-  numbers.reserve(keys.size());
-  for (const std::uint64_t key : keys) numbers.push_back(detail::number_with_key<T>(key));
-  return numbers;
+  return detail::numbers_with_keys<typename Numbers::value_type>(keys);
 }
 
 }  // namespace far

@@ -114,7 +114,7 @@ class Fork(unittest.TestCase):
     def test_children_let_go_of_pages_that_were_leaving_at_the_fork(self):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
-                self.compare([support.PROGRAMS / "forker", 128, 3, "let-go"], 32 * support.MIB,
+                self.compare([support.PROGRAMS / "forker", 64, 3, "let-go"], 16 * support.MIB,
                              far="memory:?latency=10ms", mode=mode, deadline_s=60)
 
     def test_shell_pipeline(self):

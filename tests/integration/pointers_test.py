@@ -297,21 +297,24 @@ class Pointers(unittest.TestCase):
         cls.pages = {page.stem: blocks_of(page) for page in PAGES}
 
     @classmethod
-    def precompile_prelude(cls, compiler):
-        """Most programs here are compiled without further options, for what the compiler says. Both compilers look for this
-        beside the header; with other options they read the header itself."""
-        header = cls.folder / compiler / "prelude.h"
+    def precompile_prelude(cls, compiler, *definitions):
+        """Most programs here have the same options and headers. Both compilers look for this beside the header."""
+        header = cls.prelude(compiler, definitions)
         header.parent.mkdir()
         header.write_text("#define HAS_PRELUDE\n" + PRELUDE)
         kind = "gch" if compiler.startswith("g++") else "pch"
-        subprocess.run([str(word) for word in [compiler, *FLAGS, "-x", "c++-header", header, "-o", f"{header}.{kind}"]],
+        subprocess.run([str(word) for word in [compiler, *FLAGS, *definitions, "-x", "c++-header", header, "-o", f"{header}.{kind}"]],
                        check=True, timeout=support.DEADLINE_S)
+
+    @classmethod
+    def prelude(cls, compiler, definitions):
+        return cls.folder / "-".join([compiler, *definitions]) / "prelude.h"
 
     def compile(self, compiler, name, source, *options):
         file = self.folder / f"{compiler}-{re.sub('[^a-z0-9]', '-', name)}.cc"
         file.write_text(source)
-        prelude = ["-include", self.folder / compiler / "prelude.h"] if "-fsyntax-only" in options else []
-        command = [compiler, *FLAGS, *prelude, file, *options]
+        prelude = self.prelude(compiler, [str(word) for word in options if str(word).startswith("-D")])
+        command = [compiler, *FLAGS, *(["-include", prelude] if prelude.exists() else []), file, *options]
         done = subprocess.run([str(word) for word in command], text=True, capture_output=True, timeout=support.DEADLINE_S,
                               env={**os.environ, "LC_ALL": "C"})
         return done.returncode, done.stderr
@@ -347,14 +350,17 @@ class Pointers(unittest.TestCase):
                             for name, page in self.pages.items() for number, code in enumerate(page["refused"])])
 
     def test_the_pages_compile_and_run(self):
+        # Both compilers, and both kinds of build; not each with each.
+        builds = list(zip(self.compilers, ([], ["-DFARHEAP_CHECKED"])))
+        for compiler, flags in builds:
+            if flags:
+                self.precompile_prelude(compiler, *flags)
         programs = []
         for file in PAGES:
             page = self.pages[file.stem]
             self.assertGreater(len(page[""]), 2)
             self.assertEqual(sum(map(len, page.values())), file.read_text().count("\n```cpp"))
-            # Both compilers, and both kinds of build; not each with each.
-            programs += [(compiler, file.stem, page, *flags)
-                         for compiler, flags in zip(self.compilers, ([], ["-DFARHEAP_CHECKED"]))]
+            programs += [(compiler, file.stem, page, *flags) for compiler, flags in builds]
         self.check_runs(programs)
 
     def test_algorithms_in_debug_mode(self):

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -233,16 +234,22 @@ class ProgramsBesideFailures(unittest.TestCase):
         return err
 
 
+def cpu_seconds():
+    """What this process and its children that have ended took of the processors."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
 class TimedResult(unittest.TextTestResult):
-    """Says how long each test took, so that the log of `make test` shows the slow ones."""
+    """Says how long each test took, and of the processors, so that the log of `make test` shows the slow ones."""
 
     def startTest(self, test):
-        self.started = time.monotonic()
+        self.started = time.monotonic(), cpu_seconds()
         super().startTest(test)
 
     def stopTest(self, test):
         super().stopTest(test)
-        self.stream.writeln(f"  {time.monotonic() - self.started:.1f} s")
+        start, cpu = self.started
+        self.stream.writeln(f"  {time.monotonic() - start:.1f} s, {cpu_seconds() - cpu:.1f} s of CPU")
 
 
 def main():

@@ -8,8 +8,8 @@ import unittest
 import support
 from walk import Walk
 
-WORKING_SET_MIB = 96
-BUDGET_MIB = 32
+WORKING_SET_MIB = 48
+BUDGET_MIB = 16
 WITHOUT_MOVE = {"FARHEAP_DISABLE": "move"}
 
 

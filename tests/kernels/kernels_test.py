@@ -128,7 +128,8 @@ def make_root(root, chosen):
         (root / "bin" / name).symlink_to("busybox")
     installed = [(support.FARHEAP, "bin/farheap"), (support.BUILD / "lib/libfarheap-preload.so", "lib/libfarheap-preload.so"),
                  ("/bin/dash", "bin/dash"),  # not static, as busybox is: a program that starts others under the run door
-                 *((support.PROGRAMS / name, f"tests/{pathlib.Path(name).name}") for name in PROGRAMS)]
+                 *((support.PROGRAMS / name, f"tests/{pathlib.Path(name).name}") for name in PROGRAMS
+                   if any(f"/tests/{pathlib.Path(name).name} " in step.command for step in chosen))]
     needed = set()
     for source, target in installed:
         subprocess.run(["strip", "--strip-debug", "-o", root / target, source], check=True)

@@ -11,8 +11,12 @@
 
 #include "far/detail/pointer.h"
 #include "far/detail/reduction.h"
+#include "far/detail/visitor.h"
 
 namespace far::detail {
+
+// Is given the index of the first number of a page, how many there are, and the answer about them.
+using answer_visitor = visitor<std::size_t, std::size_t, const std::byte*>;
 
 // Of a piece of a container, in the order of its numbers.
 class answers {
@@ -31,9 +35,7 @@ class answers {
             this};
   }
 
-  // Calls visit(index of the first number, how many, answer).
-  template <typename Visit>
-  void visit(std::size_t first, std::size_t number_bytes, const Visit& visit) const {
+  void visit(std::size_t first, std::size_t number_bytes, const answer_visitor& visit) const {
     const std::uint64_t* at = words_.data();
     for (const std::uint32_t bytes : bytes_of_numbers_) {
       visit(first, bytes / number_bytes, reinterpret_cast<const std::byte*>(at));

@@ -36,9 +36,7 @@ summary<T> column::summarize(const vector<T>& all, const interval<T>& within) co
 
 template <typename T>
 vector<std::size_t> column::select_rows(const vector<T>& all, const interval<T>& within) const {
-  return place_question(all, 1, [&](work where) {
-    return where == work::there ? far::select(all, within) : far::select(far::here(all), within);
-  });
+  return place_question(all, 1, [&](work where) { return far::select(placed_numbers(all, where), within); });
 }
 
 }  // namespace far

@@ -194,10 +194,8 @@ FAR_LIBRARY_CODE std::optional<double> column::quantile(double fraction) const {
   require_numbers("quantile");
   return visit([&](const auto& all) -> std::optional<double> {
     const auto found = known(all);
-    return place_question(all, passes_of_quantile, [&](work where) {
-      return where == work::there ? detail::quantile_of(all, found, fraction)
-                                  : detail::quantile_of(far::here(all), found, fraction);
-    });
+    return place_question(all, passes_of_quantile,
+                          [&](work where) { return detail::quantile_of(placed_numbers(all, where), found, fraction); });
   });
 }
 

@@ -56,8 +56,7 @@ FAR_LIBRARY_CODE std::vector<std::pair<cell, std::uint64_t>> column::counts() co
   };
   visit([&](const auto& all) {
     const auto range = known(all);
-    place_question(all, 1,
-                   [&](work where) { return where == work::there ? count(all, range) : count(far::here(all), range); });
+    place_question(all, 1, [&](work where) { return count(placed_numbers(all, where), range); });
   });
   if (type_ == column_type::text) std::sort(found.begin(), found.end());
   return found;
@@ -69,9 +68,8 @@ FAR_LIBRARY_CODE std::vector<cell> column::distinct() const {
     if constexpr (sizeof(T) == 1) {
       for (const auto& [value, times] : counts()) found.push_back(value);
     } else {
-      const std::vector<T> numbers = place_question(all, 1, [&](work where) {
-        return where == work::there ? far::distinct(all, valid(all)) : far::distinct(far::here(all), valid(all));
-      });
+      const std::vector<T> numbers =
+          place_question(all, 1, [&](work where) { return far::distinct(placed_numbers(all, where), valid(all)); });
       for (const T number : numbers) found.push_back(cell_of(number));
     }
   });
@@ -84,8 +82,7 @@ FAR_LIBRARY_CODE std::vector<cell> column::outermost(std::size_t count, detail::
   return visit([&]<typename T>(const vector<T>& all) {
     const summary<T> range = known(all);
     const std::vector<T> numbers = place_question(all, passes_of_quantile, [&](work where) {
-      return where == work::there ? detail::outermost(all, range, count, from)
-                                  : detail::outermost(far::here(all), range, count, from);
+      return detail::outermost(placed_numbers(all, where), range, count, from);
     });
     std::vector<cell> found;
     for (const T number : numbers) found.push_back(cell_of(number));
@@ -100,8 +97,7 @@ FAR_LIBRARY_CODE vector<std::size_t> column::rows_of_outermost(std::size_t count
     const std::size_t wanted = std::min<std::size_t>(count, range.count());
     if (wanted == 0) return vector<std::size_t>(all.home());
     const T last = place_question(all, passes_of_quantile, [&](work where) {
-      return where == work::there ? detail::last_of_outermost(all, range, wanted, from)
-                                  : detail::last_of_outermost(far::here(all), range, wanted, from);
+      return detail::last_of_outermost(placed_numbers(all, where), range, wanted, from);
     });
     const std::optional<interval<T>> beyond = detail::interval_beyond(range, last, from);
     vector<std::size_t> rows = beyond ? select_rows(all, *beyond) : vector<std::size_t>(all.home());

@@ -34,6 +34,12 @@ namespace far::detail {
   throw std::length_error("a far container of more elements than there are addresses");
 }
 
+// An element that is copied to another index: the one, and where it was.
+struct scattered {
+  std::size_t index, position;
+  auto operator<=>(const scattered&) const = default;
+};
+
 // A number of elements and their storage. Functions that take a scope return references, which are valid until it ends;
 // the others return copies.
 template <typename T, std::size_t Elements>
@@ -233,7 +239,7 @@ class elements {
   void visit_answers(const reduction& how, Visit visit, work where = work::there) const
     requires reducible<T>
   {
-    visit_part_answers(0, size_, nullptr, how, visit, where);
+    visit_part_answers(0, size_, nullptr, how, answer_visitor(visit), where);
   }
   // The same of the numbers from `first` on, as many as groups, which they belong to. Requires: the question has
   // groups.
@@ -242,7 +248,7 @@ class elements {
                            work where) const
     requires reducible<T>
   {
-    visit_part_answers(first, first + groups.size(), groups.data(), how, visit, where);
+    visit_part_answers(first, first + groups.size(), groups.data(), how, answer_visitor(visit), where);
   }
 
   // The page that the element begins, without an access to it; null if there are no whole pages of elements. For
@@ -258,7 +264,7 @@ class elements {
   {
     require(first, count);
     const reduction how{.kind = reduction_kind::computed, .function = &function};
-    visit_part_answers(first, first + count, nullptr, how, visit, where);
+    visit_part_answers(first, first + count, nullptr, how, answer_visitor(visit), where);
   }
 
   // Copies elements out by their indices; into[i] is that of indices[i]. Remote elements are read alone, 512 bytes
@@ -283,12 +289,7 @@ class elements {
   void scatter(std::span<const std::size_t> indices, std::span<const T> from)
     requires std::is_trivially_copyable_v<T>
   {
-    struct entry {
-      std::size_t index;
-      std::size_t position;
-      auto operator<=>(const entry&) const = default;
-    };
-    std::vector<entry> order;
+    std::vector<scattered> order;
     order.reserve(indices.size());
     for (std::size_t i = 0; i < indices.size(); ++i) {
       require(indices[i], 1);
@@ -468,9 +469,8 @@ class elements {
 
  private:
   // The numbers from `from` up to `to`. `groups`: of them, or null.
-  template <typename Visit>
   void visit_part_answers(std::size_t from, std::size_t to, const std::uint8_t* groups, const reduction& how,
-                          const Visit& visit, work where) const {
+                          const answer_visitor& visit, work where) const {
     constexpr std::size_t piece = std::max(Elements, elements_per_object<T>);
     // So many pieces at a time, because the answers of all might be many.
     std::vector<answers> found(std::min<std::size_t>((to - from + piece - 1) / piece, 128));

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "far/detail/visitor.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/task.h"
@@ -287,8 +288,7 @@ class chunk_view : public std::ranges::view_interface<chunk_view<Store, T>> {
 
 // Calls visit(piece) for every number below `pieces`, on several fibers, and waits for all. An exception from one of
 // them is thrown here, and no further piece is begun.
-template <typename Visit>
-void visit_on_fibers(runtime& home, std::size_t pieces, const Visit& visit) {
+inline void visit_on_fibers(runtime& home, std::size_t pieces, const visitor<std::size_t>& visit) {
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t mine = next.fetch_add(1); mine < pieces; mine = next.fetch_add(1)) {
@@ -315,6 +315,10 @@ void visit_on_fibers(runtime& home, std::size_t pieces, const Visit& visit) {
     }
   }
   if (first_error != nullptr) std::rethrow_exception(first_error);
+}
+template <std::invocable<std::size_t> Visit>
+void visit_on_fibers(runtime& home, std::size_t pieces, const Visit& visit) {
+  visit_on_fibers(home, pieces, visitor<std::size_t>(visit));
 }
 
 }  // namespace detail
