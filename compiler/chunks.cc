@@ -33,9 +33,9 @@ class chunker {
     return llvm::BasicBlock::Create(function_.getContext(), name, &function_, before);
   }
   // Whether short loops, too, have to look whether a page has left, because they would do without guards.
-  bool is_quiet() const { return !plan_.told.empty() || (plan_.keeps_copy && !plan_.is_regular); }
+  bool is_quiet() const { return plan_.looks_ahead() || (plan_.keeps_copy && !plan_.is_regular); }
   // Whether the copy may run while pages are far, once they are reported: it has no guards.
-  bool runs_reported_rows() const { return plan_.keeps_copy && plan_.is_regular && plan_.told.empty(); }
+  bool runs_reported_rows() const { return plan_.keeps_copy && plan_.is_regular && !plan_.looks_ahead(); }
   llvm::Value* is_at_rest(llvm::IRBuilder<>& at);
   llvm::BasicBlock* copy();
   llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
@@ -119,7 +119,7 @@ void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::Basi
   llvm::IRBuilder<> at(tell);
   at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
   llvm::SmallVector<llvm::BasicBlock*, 3> reports{tell};
-  if (plan_.told.empty() || plan_.streams.empty()) {
+  if (!plan_.looks_ahead() || plan_.streams.empty()) {
     tell_streams(at, chunk);
   } else {
     llvm::BasicBlock* const walks = block("farheap.tell.streams", enter);
@@ -132,7 +132,7 @@ void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::Basi
     reports.append({walks, follows});
   }
   progress now = chunk;
-  if (!plan_.told.empty()) now.done = at.CreateSub(plan_.iterations, chunk.rest, "farheap.done");
+  if (plan_.looks_ahead()) now.done = at.CreateSub(plan_.iterations, chunk.rest, "farheap.done");
   tell_gathers(at, now);
   look_ahead(at, now);
   if (runs_reported_rows()) {
@@ -331,7 +331,7 @@ void chunker::run() {
   llvm::BasicBlock* const enter = block("farheap.enter", header);
   llvm::BasicBlock* const end = block("farheap.chunk.end", exit);
 
-  if (!plan_.told.empty()) record_ = emit_.loop_of(function_);
+  if (plan_.looks_ahead()) record_ = emit_.loop_of(function_);
   for (llvm::Instruction* const access : plan_.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
   llvm::BasicBlock* plain = nullptr;
   if (plan_.keeps_copy) {

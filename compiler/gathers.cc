@@ -80,7 +80,10 @@ bool is_index_type(const llvm::Type& type) {
 }  // namespace
 
 bool may_read_ahead(const llvm::Loop& loop) {
-  if (!loop.isInnermost()) return false;
+  // An inner loop that never ends would leave unread what is ahead.
+  for (const llvm::Loop* const inner : loop.getLoopsInPreorder()) {
+    if (inner != &loop && !llvm::isMustProgress(inner)) return false;
+  }
   for (const llvm::BasicBlock* const block : loop.blocks()) {
     for (const llvm::Instruction& one : *block) {
       if (!is_harmless(one)) return false;

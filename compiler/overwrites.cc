@@ -1,9 +1,9 @@
 #include "overwrites.h"
 
-#include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
+#include "reaches.h"
 
 namespace far::compiler {
 namespace {
@@ -38,33 +38,6 @@ bool ends(const llvm::Loop& loop, llvm::ScalarEvolution& evolution) {
   });
 }
 
-// The scopes of `restrict` that are declared before the loop, and so hold for all of its iterations.
-using scope_set = llvm::SmallPtrSet<const llvm::Metadata*, 8>;
-scope_set scopes_around(const llvm::Loop& loop) {
-  scope_set found;
-  for (const llvm::BasicBlock& block : *loop.getHeader()->getParent()) {
-    if (loop.contains(&block)) continue;
-    for (const llvm::Instruction& one : block) {
-      const auto* const declares = llvm::dyn_cast<llvm::NoAliasScopeDeclInst>(&one);
-      if (declares != nullptr) found.insert(declares->getScopeList()->getOperand(0));
-    }
-  }
-  return found;
-}
-
-// Whatever the loop accesses by way of the pointer, in all of its iterations. Types say only that no load after the
-// store sees what it wrote: memory that was allocated holds a number first, and then one of another type in its place.
-llvm::MemoryLocation reach_of(const llvm::Instruction& access, const scope_set& around) {
-  llvm::MemoryLocation all =
-      llvm::MemoryLocation::get(&access).getWithNewSize(llvm::LocationSize::beforeOrAfterPointer());
-  all.AATags.TBAA = all.AATags.TBAAStruct = nullptr;
-  const bool holds = all.AATags.Scope == nullptr || llvm::all_of(all.AATags.Scope->operands(), [&](const auto& scope) {
-                       return around.contains(scope.get());
-                     });
-  if (!holds) all.AATags.Scope = nullptr;
-  return all;
-}
-
 }  // namespace
 
 bool overwrites_all(const llvm::StoreInst& store, std::int64_t step_bytes, const llvm::Loop& loop,
@@ -81,9 +54,16 @@ bool overwrites_all(const llvm::StoreInst& store, std::int64_t step_bytes, const
   llvm::BatchAAResults across(aliases);
   across.enableCrossIterationMode();
   const scope_set around = scopes_around(loop);
-  const llvm::MemoryLocation written = reach_of(store, around);
+  const auto reach = [&around](const llvm::Instruction& access) {
+    // Types say only that no load after the store sees what it wrote: memory that was allocated holds a number first,
+    // and then one of another type in its place.
+    llvm::MemoryLocation all = reach_of(access, around);
+    all.AATags.TBAA = all.AATags.TBAAStruct = nullptr;
+    return all;
+  };
+  const llvm::MemoryLocation written = reach(store);
   return llvm::all_of(loads, [&](const llvm::LoadInst* load) {
-    return across.alias(reach_of(*load, around), written) == llvm::AliasResult::NoAlias;
+    return across.alias(reach(*load), written) == llvm::AliasResult::NoAlias;
   });
 }
 

@@ -15,6 +15,7 @@ namespace far::compiler {
 
 inline constexpr std::size_t most_streams = 8;
 inline constexpr std::size_t most_gathers = 4;
+static_assert(most_gathers <= number_of_followed);
 
 struct stream {
   const llvm::SCEV* start;  // the first address
@@ -32,7 +33,7 @@ struct plan {
   llvm::SmallVector<stream, most_streams> streams;
   llvm::SmallVector<gather, most_gathers> gathers;
   llvm::SmallVector<slice, most_gathers> slices;
-  llvm::SmallVector<llvm::Instruction*, most_gathers> told;  // the accesses of the gathers and slices
+  llvm::SmallVector<llvm::Instruction*, most_gathers> told;  // accesses of the gathers and slices, which need no guards
   const llvm::SCEV* iterations_less_one = nullptr;
   llvm::PHINode* counter = nullptr;  // of the loop, if it can end a chunk
   bool counts_down = false;
@@ -49,6 +50,8 @@ struct plan {
   llvm::SmallVector<llvm::Value*, most_gathers> indices;
   llvm::SmallVector<llvm::Value*, most_gathers> bases;
   llvm::SmallVector<llvm::Instruction*, 16> expanded;  // in an order in which each comes behind its operands
+
+  [[nodiscard]] bool looks_ahead() const { return !gathers.empty() || !slices.empty(); }
 };
 
 // Whether the loop is worth a copy that stays as it is, and can have one.

@@ -30,6 +30,9 @@ inline constexpr std::uint64_t chunk_bytes = 64 << 10;
 // State bytes up to this one need no call.
 inline constexpr std::uint8_t last_quiet_state = 1;
 
+// Of a look ahead that follows pointers, in place of the number of an access of its loop.
+inline constexpr std::uint64_t number_of_followed = 4;
+
 // On an access of a gather that its loop reports: it needs no guard.
 inline constexpr const char* told_metadata = "farheap.told";
 // On the accesses of a copy of a loop that runs as long as no page has left: they need none, either.

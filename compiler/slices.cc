@@ -6,6 +6,7 @@
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Transforms/Utils/ValueMapper.h"
+#include "reaches.h"
 
 namespace far::compiler {
 namespace {
@@ -121,20 +122,140 @@ void copy_iteration(const slice& one, llvm::ValueToValueMapTy& values, llvm::IRB
   }
 }
 
+// Where an inner loop begins that goes on from one address to the next: what a list hangs on.
+llvm::Value* first_of(llvm::Value* pointer, const llvm::Loop& loop) {
+  const auto* const phi = llvm::dyn_cast<llvm::PHINode>(pointer);
+  if (phi == nullptr) return pointer;
+  for (const llvm::Loop* const inner : loop.getSubLoops()) {
+    if (inner->getHeader() == phi->getParent() && inner->getLoopPreheader() != nullptr) {
+      return phi->getIncomingValueForBlock(inner->getLoopPreheader());
+    }
+  }
+  return pointer;
+}
+
 }  // namespace
 
 std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
                               const llvm::DominatorTree& dominators) {
-  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
+  llvm::Value* const any = llvm::getLoadStorePointerOperand(&access);
+  if (any == nullptr) return std::nullopt;
+  llvm::Value* const pointer = first_of(any, loop);
   const char* why = nullptr;
-  if (pointer == nullptr || !may_be_far(access, pointer, &why)) return std::nullopt;
+  if (!may_be_far(access, pointer, &why)) return std::nullopt;
   if (evolution.isLoopInvariant(evolution.getSCEV(pointer), &loop)) return std::nullopt;
   if (is_in_order(pointer, loop, evolution)) return std::nullopt;
   slicer found(loop, evolution, dominators);
   if (!found.add(pointer)) return std::nullopt;
-  slice one{&access, pointer, llvm::isa<llvm::StoreInst>(access), {}, {}};
+  slice one{&access, pointer, llvm::isa<llvm::StoreInst>(access), {}, {}, {}};
   found.put_into(one);
   return one;
+}
+
+namespace {
+
+// Whether no store of the loop changes what one of the loads reads.
+bool are_settled(llvm::ArrayRef<const llvm::LoadInst*> loads, const llvm::Loop& loop, llvm::AAResults& aliases) {
+  llvm::BatchAAResults across(aliases);
+  across.enableCrossIterationMode();
+  const scope_set around = scopes_around(loop);
+  for (const llvm::BasicBlock* const block : loop.blocks()) {
+    for (const llvm::Instruction& written : *block) {
+      if (!llvm::isa<llvm::StoreInst>(written)) continue;
+      for (const llvm::LoadInst* const load : loads) {
+        const auto alias = across.alias(reach_of(*load, around), reach_of(written, around));
+        if (alias != llvm::AliasResult::NoAlias) return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool loads_pointer(const llvm::LoadInst& load) {
+  return load.getType()->isPointerTy() && load.getType()->getPointerAddressSpace() == 0;
+}
+
+struct found_access {
+  llvm::Instruction* access;
+  std::int64_t offset;
+  bool is_exact;  // and not of another pointer in some iterations
+};
+
+// The accesses of the loop at a constant distance from the pointer, which may pass through phis on its way.
+llvm::SmallVector<found_access, 8> accesses_from(llvm::Value* pointer, const llvm::Loop& loop,
+                                                 const llvm::DataLayout& layout) {
+  llvm::SmallVector<found_access, 8> found;
+  struct way {
+    llvm::Value* value;
+    std::int64_t offset;
+    bool is_exact;
+  };
+  llvm::SmallVector<way, 8> waiting{{pointer, 0, true}};
+  llvm::SmallPtrSet<llvm::Value*, 8> seen{pointer};
+  while (!waiting.empty()) {
+    const auto [value, offset, is_exact] = waiting.pop_back_val();
+    for (llvm::User* const user : value->users()) {
+      auto* const one = llvm::dyn_cast<llvm::Instruction>(user);
+      if (one == nullptr || !loop.contains(one) || seen.size() == most_instructions) continue;
+      if (llvm::getLoadStorePointerOperand(one) == value) found.push_back({one, offset, is_exact});
+      llvm::APInt further(layout.getIndexTypeSizeInBits(value->getType()), 0);
+      auto* const element = llvm::dyn_cast<llvm::GEPOperator>(one);
+      const bool is_near = element != nullptr && element->getPointerOperand() == value &&
+                           element->accumulateConstantOffset(layout, further) && further.abs().ult(page_bytes);
+      if ((is_near || llvm::isa<llvm::PHINode>(one)) && seen.insert(one).second) {
+        waiting.push_back({one, offset + further.getSExtValue(), is_exact && is_near});
+      }
+    }
+  }
+  return found;
+}
+
+// Whether the loop reads it in each iteration in which the pointer is not null.
+bool is_read_unless_null(const llvm::LoadInst& load, const llvm::LoadInst& pointer, const llvm::Loop& loop,
+                         const llvm::DominatorTree& dominators) {
+  const llvm::BasicBlock* const place = load.getParent();
+  if (dominators.dominates(place, loop.getLoopLatch())) return true;
+  const llvm::BasicBlock* const before = place->getSinglePredecessor();
+  if (before == nullptr || !dominators.dominates(before, loop.getLoopLatch())) return false;
+  const auto* const branch = llvm::dyn_cast<llvm::BranchInst>(before->getTerminator());
+  if (branch == nullptr || !branch->isConditional()) return false;
+  const auto* const test = llvm::dyn_cast<llvm::ICmpInst>(branch->getCondition());
+  if (test == nullptr || !test->isEquality() || test->getOperand(0) != &pointer) return false;
+  if (!llvm::isa<llvm::ConstantPointerNull>(test->getOperand(1))) return false;
+  return branch->getSuccessor(test->getPredicate() == llvm::ICmpInst::ICMP_EQ ? 1 : 0) == place;
+}
+
+}  // namespace
+
+void find_followed(slice& one, const llvm::Loop& loop, const llvm::DominatorTree& dominators,
+                   llvm::AAResults& aliases) {
+  const llvm::DataLayout& layout = loop.getHeader()->getDataLayout();
+  // All that the copy reads to come to the next address.
+  llvm::SmallVector<const llvm::LoadInst*, 8> loads;
+  for (const llvm::Instruction* const computed : one.computed) {
+    if (const auto* const load = llvm::dyn_cast<llvm::LoadInst>(computed)) loads.push_back(load);
+  }
+  auto* pointer = llvm::dyn_cast<llvm::LoadInst>(one.access);
+  while (pointer != nullptr && loads_pointer(*pointer) && one.next.size() < most_followed) {
+    if (!are_settled(loads, loop, aliases)) return;
+    loads.push_back(pointer);
+    const auto found = accesses_from(pointer, loop, layout);
+    const found_access* best = nullptr;  // a pointer that leads farther, or else a read, or else a write
+    llvm::LoadInst* further = nullptr;
+    for (const found_access& each : found) {
+      auto* const load = llvm::dyn_cast<llvm::LoadInst>(each.access);
+      if (load != nullptr && each.is_exact && loads_pointer(*load) &&
+          is_read_unless_null(*load, *pointer, loop, dominators)) {
+        best = &each;
+        further = load;
+        break;
+      }
+      if (best == nullptr || (load != nullptr && llvm::isa<llvm::StoreInst>(best->access))) best = &each;
+    }
+    if (best == nullptr) return;
+    one.next.push_back({best->offset, llvm::isa<llvm::StoreInst>(best->access)});
+    pointer = further;
+  }
 }
 
 // For each pass:
@@ -144,17 +265,23 @@ std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
 //       address = copy of the loop's computation;
 //       if (k >= plan >> 32 && states[address >> 12 & mask] > 1) __farheap_ahead(address, pass, ...);
 //     }
+//
+// Two passes more follow the pointers at these addresses, whose pages have come: address = *address + offset, unless it
+// is null; and two more those that they lead to.
 void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm::Value*(llvm::PHINode*)> start_of,
                emitter& emit, llvm::IRBuilder<>& at) {
   llvm::LLVMContext& context = at.getContext();
   llvm::Function* const function = at.GetInsertBlock()->getParent();
-  for (std::uint64_t pass = 0; pass < 2; ++pass) {
+  for (std::size_t pass = 0; pass < 2 + 2 * one.next.size(); ++pass) {
+    const std::size_t followed = pass / 2;
     const auto block = [&](const char* name) { return llvm::BasicBlock::Create(context, name, function); };
     auto* const body = block("farheap.look");
     auto* const missing = block("farheap.look.missing");
     auto* const next = block("farheap.look.next");
     auto* const end = block("farheap.look.end");
-    llvm::Value* const kind = at.getInt64((one.write ? 1u : 0u) | pass << 1 | call.number << 2);
+    const bool write = followed != 0 ? one.next[followed - 1].write : one.write;
+    llvm::Value* const kind =
+        at.getInt64((write ? 1u : 0u) | (pass & 1) << 1 | (followed != 0 ? number_of_followed : call.number) << 2);
     llvm::CallInst* const plan = at.CreateCall(emit.look(), {kind, call.done, call.count, call.rest, call.loop});
     plan->setCallingConv(llvm::CallingConv::PreserveMost);
     llvm::Value* const limit = at.CreateAnd(plan, at.getInt64(0xffffffff));
@@ -176,7 +303,16 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
       const auto known = values.find(original);
       return known != values.end() ? static_cast<llvm::Value*>(known->second) : original;
     };
-    llvm::Value* const address = at.CreateFreeze(copy_of(one.pointer));
+    llvm::Value* address = at.CreateFreeze(copy_of(one.pointer));
+    for (std::size_t i = 0; i < followed; ++i) {
+      const llvm::Align alignment = llvm::cast<llvm::LoadInst>(one.access)->getAlign();
+      llvm::Value* const there =
+          at.CreateFreeze(at.CreateAlignedLoad(at.getPtrTy(), address, i == 0 ? alignment : llvm::Align(1)));
+      auto* const further = block("farheap.look.further");
+      at.CreateCondBr(at.CreateIsNull(there), next, further);
+      at.SetInsertPoint(further);
+      address = at.CreatePtrAdd(there, at.getInt64(static_cast<std::uint64_t>(one.next[i].offset)));
+    }
     llvm::Value* const is_missing = at.CreateICmpUGT(emit.state_of(at, address), at.getInt8(last_quiet_state));
     at.CreateCondBr(at.CreateAnd(at.CreateICmpUGE(k, from), is_missing), missing, next);
 

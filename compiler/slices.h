@@ -1,5 +1,6 @@
 // Accesses whose address a loop computes: a[hash(b[i])], a[i * n], a[x % n] with x = x * c + 1. The instructions that
-// compute it can be copied in front of the loop, and there tell which pages the iterations to come will need.
+// compute it can be copied in front of the loop, and there tell which pages the iterations to come will need. If what
+// is read there is a pointer, which the loop follows, as from a bucket to its first entry, the copy follows it, too.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "emit.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/Analysis/AliasAnalysis.h"
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/IR/Dominators.h"
@@ -14,14 +16,24 @@
 
 namespace far::compiler {
 
+inline constexpr std::size_t most_followed = 2;
+
+// Where a loop goes from a pointer that it has read.
+struct follow {
+  std::int64_t offset;  // bytes from where it leads
+  bool write;
+};
+
 struct slice {
   llvm::Instruction* access;
-  llvm::Value* pointer;  // its address
+  llvm::Value* pointer;  // its address; in an inner loop that goes on from there, the first one
   bool write;
   // What computes the address in an iteration, in order, with what the iteration after it needs. Phis of the loop's
   // header come first.
   llvm::SmallVector<llvm::PHINode*, 4> carried;
   llvm::SmallVector<llvm::Instruction*, 16> computed;
+  // Where the loop goes from the pointer there, and from the pointer that it reads there.
+  llvm::SmallVector<follow, most_followed> next;
 };
 
 // The computation of the access's address; nothing if it is in order, or the copy could not run before the loop: it
@@ -29,6 +41,10 @@ struct slice {
 // access happens in each iteration, and may_read_ahead(loop).
 [[nodiscard]] std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
                                             llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators);
+
+// Sets one.next. It stays empty if the loop reads no pointer there, or if the copy must not read it, since it would
+// read another address than the loop, which need not be one that can be read. Requires as slice_of().
+void find_followed(slice& one, const llvm::Loop& loop, const llvm::DominatorTree& dominators, llvm::AAResults& aliases);
 
 // The iterations that a copy is run for.
 struct slice_call {
@@ -42,7 +58,8 @@ struct slice_call {
 
 // Emits, at the end of the block of `at`, and leaves it at the end of the last block of, two loops that go through the
 // addresses of the iterations to come: one that starts to fetch missing pages, and one that waits for those of the
-// chunk. `start_of`: the values of the header's phis in the first of the iterations.
+// chunk; and two more for each pointer that it follows. `start_of`: the values of the header's phis in the first of the
+// iterations.
 void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm::Value*(llvm::PHINode*)> start_of,
                emitter& emit, llvm::IRBuilder<>& at);
 

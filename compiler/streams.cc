@@ -163,7 +163,9 @@ bool splitter::merge(plan& chosen, const slice& fresh) {
     const auto* const distance = llvm::dyn_cast<llvm::SCEVConstant>(
         evolution_.getMinusSCEV(evolution_.getSCEV(fresh.pointer), evolution_.getSCEV(known.pointer)));
     if (distance == nullptr || distance->getAPInt().abs().uge(page_bytes)) continue;
-    known.write |= fresh.write;
+    const bool write = known.write || fresh.write;
+    if (known.next.size() < fresh.next.size()) known = fresh;
+    known.write = write;
     return true;
   }
   return false;
@@ -176,19 +178,26 @@ void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
     if (!dominators_.dominates(block, loop.getLoopLatch())) continue;
     for (llvm::Instruction& access : *block) {
       const char* why = nullptr;
-      const std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
+      std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
       std::optional<slice> computed;
-      if (!found && why == nullptr) computed = slice_of(access, loop, evolution_, dominators_);
+      if (why == nullptr) computed = slice_of(access, loop, evolution_, dominators_);
+      if (computed) find_followed(*computed, loop, dominators_, aliases_);
+      if (computed && !computed->next.empty()) found.reset();
+      if (found) computed.reset();
+      // Around inner loops, single places were not worth their code.
+      if (!loop.isInnermost() && (!computed || computed->next.empty())) continue;
       if (found || computed) why = why_unwanted(access);
       if (why != nullptr) chosen_report().add(access, remarks_, {"gather", false, why});
       if (why != nullptr || (!found && !computed)) continue;
+      // In an inner loop, what follows the first address is not told of.
+      const bool is_first_of_many = computed && computed->pointer != llvm::getLoadStorePointerOperand(&access);
       const bool is_known = found ? merge(chosen, *found) : merge(chosen, *computed);
       if (!is_known) {
         if (chosen.gathers.size() + chosen.slices.size() == most_gathers) continue;
         if (found) chosen.gathers.push_back(*found);
         if (computed) chosen.slices.push_back(std::move(*computed));
       }
-      chosen.told.push_back(&access);
+      if (!is_first_of_many) chosen.told.push_back(&access);
     }
   }
 }
@@ -264,7 +273,7 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.loop = &loop;
   find_streams(loop, chosen);
   find_gathers(loop, chosen);
-  if (chosen.streams.empty() && chosen.told.empty()) return std::nullopt;
+  if (chosen.streams.empty() && !chosen.looks_ahead()) return std::nullopt;
   if (const char* const why = why_not_split(loop, chosen)) {
     for (const stream& one : chosen.streams) chosen_report().add(*one.access, remarks_, {"stream", false, why});
     for (const gather& one : chosen.gathers) chosen_report().add(*one.access, remarks_, {"gather", false, why});
@@ -277,7 +286,7 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.chunk_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest);
   chosen.least_walked = std::max<std::uint64_t>(1, least_bytes / longest);
   chosen.least_iterations = chosen.least_walked;
-  if (!chosen.told.empty()) {
+  if (chosen.looks_ahead()) {
     chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
     chosen.least_iterations = gather_iterations;
   }
@@ -300,7 +309,9 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
     chosen_report().add(*one.access, remarks_, {"gather", true, one.write ? "written" : "read"});
   }
   for (const slice& one : chosen.slices) {
-    chosen_report().add(*one.access, remarks_, {"gather", true, one.write ? "written, computed" : "read, computed"});
+    const std::string how = one.write ? "written, " : "read, ";
+    chosen_report().add(*one.access, remarks_,
+                        {"gather", true, how + (one.next.empty() ? "computed" : "computed, followed")});
   }
   return chosen;
 }

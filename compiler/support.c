@@ -357,28 +357,31 @@ struct look_memory {
   bool waits_if_missing; /* or only if the first one found something */
   uint64_t missing;
 };
-__attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[4];
+__attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[5];
 
-/* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is. `done` iterations
+/* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is; 4: it follows
+ * pointers, which are here for this chunk only. `done` iterations
  * of the loop have ended, `chunk` follow before the next call, `rest` in all. Returns how many to go through (bits 0 to
  * 31), and which the first one is whose page is looked at (from bit 32). In the first pass missing pages are requested,
  * of this chunk only if it is not known from before; in the second one, those of this chunk are waited for. */
 SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop) {
-  struct look_memory* const memory = &looks[kind >> 2 & 3];
+  struct look_memory* const memory = &looks[kind >> 2];
   if ((kind & 2) != 0) {
     if (!memory->looks) return 0;
     memory->is_resident = memory->missing == 0;
     note_looks(loop, chunk, memory->missing != 0);
     return memory->waits || (memory->waits_if_missing && memory->missing != 0) ? chunk : 0;
   }
-  const bool is_known = done != 0 && memory->loop == loop && memory->next == done;
+  const bool follows = kind >> 2 == 4;
+  const bool is_known = done != 0 && memory->loop == loop && memory->next == done && !follows;
   memory->looks = !is_resting(loop);
   memory->loop = loop;
   memory->next = memory->looks ? done + chunk : UINT64_MAX;
   memory->missing = 0;
-  memory->waits = done != 0 && !(is_known && memory->is_resident);
-  memory->waits_if_missing = done == 0;
+  memory->waits = done != 0 && !(is_known && memory->is_resident) && !follows;
+  memory->waits_if_missing = done == 0 || follows;
   if (!memory->looks) return 0;
+  if (follows) return chunk;
   return (rest / 2 < chunk ? rest : 2 * chunk) | (is_known ? chunk : 0) << 32;
 }
 
@@ -387,7 +390,7 @@ SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_lo
   const struct far_hint_view* const view = view_of(address);
   if (view == NULL) return;
   const bool waits = (kind & 2) != 0;
-  ++looks[kind >> 2 & 3].missing;
+  ++looks[kind >> 2].missing;
   view->miss(
       address, 1,
       far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .sequential = waits, .prefetch = !waits}),

@@ -13,6 +13,7 @@
 #include "application_programs.h"
 #include "base/units.h"
 #include "child.h"
+#include "runtime_statistics.h"
 
 namespace far::bench {
 
@@ -194,11 +195,10 @@ result<compiled_outcome> run_program(const compiled_program& program, const std:
   outcome.cpu_ns = static_cast<double>(ended.value().cpu_ns);
   outcome.peak_bytes = static_cast<double>(ended.value().peak_bytes);
   if (stats_file.empty()) return outcome;
-  std::ifstream file(stats_file);
-  const nlohmann::json stats = nlohmann::json::parse(file, nullptr, false);
-  if (!stats.is_object()) return error{"it ran without the runtime: it left no statistics", EPROTO};
-  outcome.misses = stats.at("misses");
-  outcome.fetched_pages = stats.at("fetched_pages");
+  const auto left = read_statistics(stats_file);
+  if (!left) return left.error();
+  outcome.misses = left.value().misses;
+  outcome.fetched_pages = left.value().fetched_pages;
   return outcome;
 }
 

@@ -15,6 +15,7 @@
 #include "child.h"
 #include "peer_setup.h"
 #include "report_charts.h"
+#include "scratch_folder.h"
 #include "unchanged_programs.h"
 
 namespace far::bench {
@@ -69,7 +70,9 @@ void add_figures(report& figures, const row_key& key, const unchanged_outcome& r
   const std::pair<const char*, double> reported[] = {{"operations_per_s", run.operations_per_s},
                                                      {"p50_ns", run.p50_ns},
                                                      {"p99_ns", run.p99_ns},
-                                                     {"read_ns", run.read_ns}};
+                                                     {"read_ns", run.read_ns},
+                                                     {"misses", run.misses},
+                                                     {"fetched_pages", run.fetched_pages}};
   for (const auto& [name, value] : reported) {
     if (value > 0) figures.add(key, name, value);
   }
@@ -77,13 +80,21 @@ void add_figures(report& figures, const row_key& key, const unchanged_outcome& r
 
 // The words to put before the program's command, and the surroundings that must live as long as it runs.
 result<std::vector<std::string>> launcher_for(const configuration& how, const measured_program& program,
-                                              unsigned percent, surroundings& around) {
+                                              unsigned percent, const std::string& stats_file, surroundings& around) {
   const auto native_bytes = static_cast<std::uint64_t>(program.native_peak_bytes);
   const std::uint64_t local_bytes = std::max(native_bytes * percent / 100, 16 * mib);
   if (how.far_uri != nullptr) {
-    return std::vector<std::string>{
-        product("farheap"), "run",    "--local", std::to_string(local_bytes), "--far", how.far_uri,
-        "--fault-mode",     how.mode, "--"};
+    return std::vector<std::string>{product("farheap"),
+                                    "run",
+                                    "--local",
+                                    std::to_string(local_bytes),
+                                    "--far",
+                                    how.far_uri,
+                                    "--fault-mode",
+                                    how.mode,
+                                    "--stats-json",
+                                    stats_file,
+                                    "--"};
   }
   const auto whole = program.whole_bytes.find(percent);
   if (whole == program.whole_bytes.end()) {
@@ -95,11 +106,13 @@ result<std::vector<std::string>> launcher_for(const configuration& how, const me
   return std::vector<std::string>{"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", around.cgroup->members_file()};
 }
 
-result<void> measure(const configuration& how, measured_program& program, unsigned percent, report& figures) {
+result<void> measure(const configuration& how, measured_program& program, unsigned percent, const std::string& folder,
+                     report& figures) {
   surroundings around;
-  const auto launcher = launcher_for(how, program, percent, around);
+  const std::string stats_file = how.far_uri != nullptr ? folder + "/stats.json" : "";
+  const auto launcher = launcher_for(how, program, percent, stats_file, around);
   if (!launcher) return launcher.error();
-  const auto ran = run_unchanged_program(program.run, launcher.value());
+  const auto ran = run_unchanged_program(program.run, launcher.value(), stats_file);
   if (!ran) return ran.error();
   if (ran.value().checksum != program.checksum) return error{"its result is not that of the native run", EILSEQ};
   if (how.name == std::string_view(file_name)) {
@@ -111,7 +124,7 @@ result<void> measure(const configuration& how, measured_program& program, unsign
 }
 
 result<void> measure_native(measured_program& program, const std::vector<unsigned>& percents, report& figures) {
-  const auto ran = run_unchanged_program(program.run, {});
+  const auto ran = run_unchanged_program(program.run, {}, {});
   if (!ran) return ran.error();
   if (!program.checksum.empty() && program.checksum != ran.value().checksum) {
     return error{"two native runs have different results", EILSEQ};
@@ -125,7 +138,7 @@ result<void> measure_native(measured_program& program, const std::vector<unsigne
 }
 
 void run_once(const settings& chosen, const std::vector<unsigned>& percents, std::vector<measured_program>& programs,
-              report& figures) {
+              const std::string& folder, report& figures) {
   for (measured_program& program : programs) {
     if (stop_requested()) return;
     fmt::print(stderr, "run: {}, {}\n", program.run.name, native_name);
@@ -143,7 +156,7 @@ void run_once(const settings& chosen, const std::vector<unsigned>& percents, std
         const bool gives_the_size = name == file_name && std::string_view("swap").find(chosen.only) == 0;
         if (needless || (name.find(chosen.only) == std::string::npos && !gives_the_size)) continue;
         fmt::print(stderr, "run: {}, {}\n", workload_name(program.run.name, percent), name);
-        const result<void> done = measure(how, program, percent, figures);
+        const result<void> done = measure(how, program, percent, folder, figures);
         if (!done) {
           figures.skip(name, fmt::format("{}: {}", workload_name(program.run.name, percent), done.error().message));
         }
@@ -246,11 +259,13 @@ result<outcome> run_unchanged(const settings& chosen) {
     if (run.name.find(chosen.workload) != std::string::npos) programs.push_back({.run = std::move(run)});
   }
   if (programs.empty()) return error{fmt::format("no program's name contains '{}'", chosen.workload), EINVAL};
+  const scratch_folder folder;
+  if (folder.path().empty()) return error{"cannot make a temporary folder; set TMPDIR to one with room", errno};
   report figures("run");
   figures.set("runs", runs);
   for (unsigned run = 1; run <= runs; ++run) {
     fmt::print(stderr, "run: run {} of {}\n", run, runs);
-    run_once(chosen, percents, programs, figures);
+    run_once(chosen, percents, programs, folder.path(), figures);
     if (stop_requested()) return error{"stopped by a signal; devices, swap and cgroups are undone", EINTR};
   }
   aim_of_programs(percents, programs, figures);
@@ -263,7 +278,9 @@ result<outcome> run_unchanged(const settings& chosen) {
                        {"peak_bytes", "peak MiB", static_cast<double>(mib), 0},
                        {"operations_per_s", "k op/s", 1e3, 1},
                        {"p99_ns", "p99 us", 1e3, 0},
-                       {"read_ns", "read us", 1e3, 2}},
+                       {"read_ns", "read us", 1e3, 2},
+                       {"misses", "k misses", 1e3, 0},
+                       {"fetched_pages", "k pages in", 1e3, 0}},
                       "elapsed_ns",
                       native_name};
   std::vector<chart> charts = draw(percents, programs, figures);

@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "child.h"
+#include "runtime_statistics.h"
 
 namespace far::bench {
 
@@ -57,8 +60,8 @@ result<void> prepare_unchanged_programs() {
   return {};
 }
 
-result<unchanged_outcome> run_unchanged_program(const unchanged_program& run,
-                                                const std::vector<std::string>& launcher) {
+result<unchanged_outcome> run_unchanged_program(const unchanged_program& run, const std::vector<std::string>& launcher,
+                                                const std::string& stats_file) {
   std::vector<std::string> command;
   if (run.is_server) {
     command = run.command;
@@ -68,6 +71,8 @@ result<unchanged_outcome> run_unchanged_program(const unchanged_program& run,
     command = launcher;
     command.insert(command.end(), run.command.begin(), run.command.end());
   }
+  std::error_code ignored;  // there may be none yet
+  std::filesystem::remove(stats_file, ignored);
   const auto ended = run_child(command, run_deadline_ns);
   if (!ended) return ended.error();
   const nlohmann::json said = nlohmann::json::parse(ended.value().output, nullptr, false);
@@ -81,6 +86,11 @@ result<unchanged_outcome> run_unchanged_program(const unchanged_program& run,
   outcome.p50_ns = said.value("p50_ns", 0.0);
   outcome.p99_ns = said.value("p99_ns", 0.0);
   outcome.read_ns = said.value("read_ns", 0.0);
+  if (stats_file.empty()) return outcome;
+  const auto left = read_statistics(stats_file);
+  if (!left) return left.error();
+  outcome.misses = left.value().misses;
+  outcome.fetched_pages = left.value().fetched_pages;
   return outcome;
 }
 

@@ -32,10 +32,15 @@ struct unchanged_outcome {
   double p50_ns = 0;
   double p99_ns = 0;
   double read_ns = 0;
+  // In its whole life; 0 without the runtime:
+  double misses = 0;
+  double fetched_pages = 0;
 };
 
-// Runs it by `launcher`: words that stand before its command, none to run it natively.
+// Runs it by `launcher`: words that stand before its command, none to run it natively. `stats_file`: where the launcher
+// leaves the runtime's statistics, or nothing.
 [[nodiscard]] result<unchanged_outcome> run_unchanged_program(const unchanged_program& run,
-                                                              const std::vector<std::string>& launcher);
+                                                              const std::vector<std::string>& launcher,
+                                                              const std::string& stats_file);
 
 }  // namespace far::bench

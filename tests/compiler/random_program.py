@@ -1,7 +1,7 @@
 """Random C programs for the passes: loops over arrays that live on the heap, in shapes that they split, guard or leave.
 
 Each program prints a checksum of all that it computed, and has no undefined behaviour: indices are masked, arithmetic is
-unsigned or on small doubles, arrays are apart.
+unsigned or on small doubles, arrays are apart, and elements are read in the type in which they were written last.
 """
 
 import random
@@ -56,10 +56,14 @@ class Program:
         return " ".join(self.statement(index) for _ in range(self.random.randrange(1, 4)))
 
     def loop(self):
-        kind = min(self.random.randrange(14), 10)
+        kind = min(self.random.randrange(17), 13)
         step = self.pick(1, 1, 1, 2, 3, 7)
         word = self.pick("size_t", "unsigned", "int", "long")
         limit = self.pick("n", "n - 5", "n / 2")
+        if kind >= 12:
+            return self.pointers(limit)
+        if kind == 11:
+            return self.two_types(limit)
         if kind == 10:  # one array, or two that overlap, of which all is overwritten, or not quite
             value = self.pick("y[i]", "y[i + 1]", "x[i + 3]", "i", "x[b[i] & 255]", "a[i]", f"(h += y[{limit} - 1 - i])")
             place = self.pick("i", "i", "i + 1", "2 * i", f"({limit} - 1 - i)")
@@ -70,7 +74,7 @@ class Program:
         if kind == 8:  # all but a part of each element, or of the iterations
             return self.pick(f"for (size_t i = 0; i < {limit}; ++i) ((unsigned*)b)[i] = (unsigned)(h >> (i & 31));",
                              f"for (size_t i = 0; i < {limit}; ++i) {{ if (d[i] & 1) b[i] = 7; }}",
-                             f"for (size_t i = 0; i < {limit} / 2; ++i) {{ a[2 * i] = i; a[2 * i + 1] = e[i]; }}",
+                             f"for (size_t i = 0; i < ({limit}) / 2; ++i) {{ a[2 * i] = i; a[2 * i + 1] = e[i]; }}",
                              f"for (size_t i = 0; i < {limit}; ++i) {{ e[i] = 9; d[i] = e[i + 1]; }}")
         if kind == 0:
             return f"for ({word} i = 0; i < ({word})({limit}); i += {step}) {{ {self.body('i')} }}"
@@ -92,21 +96,48 @@ class Program:
         return (f"for (unsigned long *p = a + 4, *q = a + {limit}; p < q; p += {step}) "
                 f"{{ h = h * 31 + *p; *p ^= h; {self.body('(size_t)(p - a)')} }}")
 
+    def pointers(self, limit):
+        """A table of cells in a ring, in which some places are empty: places are computed, and cells lead to others."""
+        place = self.pick("b[i] * 7 & 4095", "(d[i] + i * 31) & 4095", "e[i] * 16", "i * 2654435761u >> 20 & 4095")
+        store = self.pick("", "", "q->value += i;", f"t[{self.pick('i & 4095', 'b[i] & 4095')}] = q;", "q->next = q->next->next;", "b[i / 2] ^= 1;")
+        once = self.pick(f"h = h * 31 + q->value; {store}", f"h ^= q->next->value; {store}",
+                         f"struct cell* r = q->next; if (r->value & 1) h += r->next->value; {store}",
+                         f"struct cell* r = (i & 3) ? q : q->next; h += r->next->value + r->value; {store}")
+        if self.random.randrange(3) == 0:
+            return (f"for (size_t i = 0; i < {limit}; ++i) {{ size_t k = i & {self.pick(1, 3, 7)}; "
+                    f"for (struct cell* q = t[{place}]; q != 0 && k > 0; q = q->next, --k) h += q->value; }}")
+        return f"for (size_t i = 0; i < {limit}; ++i) {{ struct cell* q = t[{place}]; if (q != 0) {{ {once} }} }}"
+
+    def two_types(self, limit):
+        """Memory that holds elements of one type, and then, a loop later, of another in their place."""
+        old, new = self.pick(("unsigned long", "double"), ("double", "unsigned long"), ("unsigned", "float"), ("unsigned long", "unsigned"))
+        ahead = self.random.randrange(4)
+        value = self.pick("was[i + {}]", "was[i + {}] + e[i]", "was[i + {}] * 2 + was[i]").format(ahead)
+        return (f"{{ {old}* was = w; {new}* is = w;\n"
+                f"    for (size_t i = 0; i < {limit}; ++i) was[i] = ({old})(b[i] & 0xffff);\n"
+                f"    for (size_t i = 0; i + {ahead} < {limit}; ++i) is[i] = ({new})({value});\n"
+                f"    for (size_t i = 0; i + {ahead} < {limit}; i += {self.pick(1, 2)}) h = h * 31 + (unsigned long)is[i]; }}")
+
     def function(self, number):
         arrays = ", ".join(f"{kind}* restrict {name}" for name, kind in ARRAYS.items())
         loops = "\n  ".join(self.loop() for _ in range(self.random.randrange(2, 5)))
-        return (f"__attribute__((noinline)) unsigned long f{number}({arrays}, unsigned long* x, unsigned long* y, size_t n) {{\n"
+        return (f"__attribute__((noinline)) unsigned long f{number}({arrays}, unsigned long* x, unsigned long* y, void* w, struct cell** t, size_t n) {{\n"
                 f"  unsigned long h = {number}, m = 0; double s = 0;\n  {loops}\n"
                 "  return h ^ m * 31 ^ (unsigned long)(long)(s / 1024);\n}\n")
 
     def text(self):
         functions = "".join(self.function(number) for number in range(6))
         allocations = "".join(f"  {kind}* {name} = malloc((size + 16) * sizeof *{name});\n" for name, kind in ARRAYS.items())
-        calls = "".join(f"  h = h * 1099511628211ul + f{number}({', '.join(ARRAYS)}, g, g + {self.pick(0, 1, 3, 500, 513, 5000)}, {self.pick('size', 'size', 'size / 3', '700')});\n"
+        calls = "".join(f"  h = h * 1099511628211ul + f{number}({', '.join(ARRAYS)}, g, g + {self.pick(0, 1, 3, 500, 513, 5000)}, w, t, {self.pick('size', 'size', 'size / 3', '700')});\n"
                         for number in range(6))
-        allocations += "  unsigned long* g = malloc((3 * size + 16) * sizeof *g);\n"
+        allocations += "  unsigned long* g = malloc((3 * size + 16) * sizeof *g);\n  void* w = malloc(size * sizeof *g);\n"
+        allocations += ("  struct cell** t = malloc(4096 * sizeof *t);\n  struct cell* cells = malloc(8192 * sizeof *cells);\n"
+                        "  for (size_t i = 0; i < 8192; ++i) cells[i] = (struct cell){&cells[i * 1021 + 7 & 8191], i * 77};\n"
+                        "  for (size_t i = 0; i < 4096; ++i) t[i] = i % 5 == 3 ? 0 : &cells[i * 2003 & 8191];\n")
         hashes = "".join(f"  for (size_t i = 0; i < size; ++i) h = h * 31 + (unsigned long)({name}[i]);\n" for name in [*ARRAYS, "g"])
-        return ("#include <stddef.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n" + functions +
+        hashes += "  for (size_t i = 0; i < 8192; ++i) h = h * 31 + cells[i].value + (size_t)(cells[i].next - cells);\n"
+        return ("#include <stddef.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+                "struct cell { struct cell* next; unsigned long value; };\n" + functions +
                 f"int main(void) {{\n  size_t size = {SIZE};\n  unsigned long h = 0;\n{allocations}"
                 "  for (size_t i = 0; i < size + 16; ++i) {\n"
                 "    a[i] = i * 0x9e3779b97f4a7c15ul; b[i] = (unsigned)(i * 2654435761u); c[i] = (double)(i % 1000);\n"

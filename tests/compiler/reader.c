@@ -1,5 +1,5 @@
 // Reads 64 MiB that it has written, in order ("walk"), here and there ("pick"), at four places at once
-// ("fours"), or by an array of indices ("gather").
+// ("fours"), by an array of indices ("gather"), or by pointers in a table, here and there ("chains").
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +26,16 @@ int main(int arguments, char** argument) {
     }
     for (size_t i = 0; i < picked; ++i) found += numbers[indices[i]];
     free(indices);
+  } else if (strcmp(argument[1], "chains") == 0) {
+    enum { pointers = 1 << 15 };
+    unsigned long** const table = malloc(pointers * sizeof *table);
+    if (table == NULL) return 2;
+    for (size_t i = 0; i < pointers; ++i) table[i] = &numbers[i * 0x9e3779b97f4a7c15ul >> 41];
+    for (size_t i = 0; i < 20000; ++i) {
+      found += *table[i * 0x2545f4914f6cdd1dul >> 49];
+      right += ((i * 0x2545f4914f6cdd1dul >> 49) * 0x9e3779b97f4a7c15ul >> 41) * 3;
+    }
+    free(table);
   } else if (strcmp(argument[1], "fours") == 0) {
     for (size_t i = 0; i < 5000 && found != 1; ++i) {
       const size_t at = i * 0x9e3779b97f4a7c15ul >> 43;

@@ -202,6 +202,24 @@ class Code(Directory):
                     ("that_writes", False, "the loop writes to the array of indices"),
                     ("until_negative", False, "the loop has more than one exit, or not at its end")})
 
+    def test_pointers_are_followed_as_the_loop_follows_them_and_not_elsewhere(self):
+        runtime_object = self.directory / "counting_runtime.o"
+        report = self.directory / "followed.json"
+        compiled("clang-19", "-O2", "-c", "-I", INCLUDE, SOURCES / "counting_runtime.c", "-o", runtime_object)
+        for level in ["-O1", "-O2", "-O3"]:
+            with self.subTest(level):
+                program = self.directory / "followed"
+                report.unlink(missing_ok=True)
+                compiled(CLANG, level, "-g1", f"--farheap-report={report}", "-I", INCLUDE, SOURCES / "followed.c",
+                         runtime_object, "-o", program)
+                self.assertEqual(compiled(program), "counted\n")
+                said = [json.loads(line) for line in report.read_text().splitlines()]
+                said = {(line["function"], line["why"]) for line in said if line["kind"] == "gather"}
+                followed = {"look_up", "look_behind", "update", "that_mends_pointers", "that_asks_first",
+                            "that_has_another"}
+                self.assertEqual(said, {(name, "read, computed, followed") for name in followed} |
+                                 {("that_mends_keys", "read, computed")})
+
 
 class Wrapper(Directory):
     def source(self, name, text):
@@ -442,11 +460,11 @@ class Programs(Directory):
                 self.assertLess(stats[program]["misses"] * 3, stats[plain]["misses"], stats)
                 self.assertGreater(stats[program]["prefetched_pages"], stats[plain]["misses"] // 2, stats)
 
-    # The loop computes where it reads, and its code looks ahead. Where it cannot, four guards are checked together.
+    # The loop computes where it reads, and its code looks ahead, also where a pointer leads. Where it cannot, four guards are checked together.
     def test_computed_addresses_and_batches_prefetch(self):
         program = self.directory / "reader"
         compiled(CLANG, "-O3", SOURCES / "reader.c", "-o", program)
-        for how, mode in [("pick", "inline"), ("pick", "thread"), ("fours", "thread")]:
+        for how, mode in [("pick", "inline"), ("pick", "thread"), ("fours", "thread"), ("chains", "inline")]:
             with self.subTest(how=how, mode=mode):
                 outcome = support.run_far([program, how], BUDGET, "memory:?latency=5us", mode)
                 self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)

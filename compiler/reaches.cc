@@ -1,0 +1,29 @@
+#include "reaches.h"
+
+#include "llvm/IR/IntrinsicInst.h"
+
+namespace far::compiler {
+
+scope_set scopes_around(const llvm::Loop& loop) {
+  scope_set found;
+  for (const llvm::BasicBlock& block : *loop.getHeader()->getParent()) {
+    if (loop.contains(&block)) continue;
+    for (const llvm::Instruction& one : block) {
+      const auto* const declares = llvm::dyn_cast<llvm::NoAliasScopeDeclInst>(&one);
+      if (declares != nullptr) found.insert(declares->getScopeList()->getOperand(0));
+    }
+  }
+  return found;
+}
+
+llvm::MemoryLocation reach_of(const llvm::Instruction& access, const scope_set& around) {
+  llvm::MemoryLocation all =
+      llvm::MemoryLocation::get(&access).getWithNewSize(llvm::LocationSize::beforeOrAfterPointer());
+  const bool holds = all.AATags.Scope == nullptr || llvm::all_of(all.AATags.Scope->operands(), [&](const auto& scope) {
+                       return around.contains(scope.get());
+                     });
+  if (!holds) all.AATags.Scope = nullptr;
+  return all;
+}
+
+}  // namespace far::compiler
