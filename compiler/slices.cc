@@ -315,8 +315,9 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
     llvm::Value* address = at.CreateFreeze(copy_of(one.pointer));
     for (std::size_t i = 0; i < followed; ++i) {
       const llvm::Align alignment = llvm::cast<llvm::LoadInst>(one.access)->getAlign();
-      llvm::Value* const there =
-          at.CreateFreeze(at.CreateAlignedLoad(at.getPtrTy(), address, i == 0 ? alignment : llvm::Align(1)));
+      llvm::LoadInst* const read = at.CreateAlignedLoad(at.getPtrTy(), address, i == 0 ? alignment : llvm::Align(1));
+      read->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
+      llvm::Value* const there = at.CreateFreeze(read);
       auto* const further = block("farheap.look.further");
       at.CreateCondBr(at.CreateIsNull(there), next, further);
       at.SetInsertPoint(further);

@@ -140,6 +140,24 @@ ALONE long that_may_stay(struct entry* const* buckets, const unsigned* keys, con
   return total;
 }
 
+// ... and so may two gotos, in C++, too.
+ALONE long that_may_stay_between(struct entry* const* buckets, const unsigned* keys, const long* numbers, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    long at = buckets[keys[i] * 3 & 0x7fff]->value;
+    if ((at & 1) != 0) goto second;
+  first:
+    at += numbers[at & 0xfff];
+    if (numbers[(at + 7) & 0xfff] == 1) goto done;
+  second:
+    at -= numbers[(at >> 3) & 0xfff];
+    if (numbers[(at + 9) & 0xfff] == 1) goto first;
+  done:
+    total += at;
+  }
+  return total;
+}
+
 // The loops from here on are the test's own.
 FAR_LOCAL_BEGIN
 enum { places = 1 << 15, used = 20000, page = 4096 };
@@ -263,6 +281,7 @@ static void check_what_is_not_followed(void) {
   for (size_t i = 0; i < 1 << 12; ++i) numbers[i] = 1;
   for (size_t i = 0; i < places; ++i) buckets[i] = good;
   EXPECT(that_may_stay(buckets, keys, numbers, used) == 2 * used);
+  EXPECT(that_may_stay_between(buckets, keys, numbers, used) != 0);
 }
 
 int main(void) {
