@@ -1,6 +1,8 @@
 #include "gathers.h"
 
 #include "emit.h"
+#include "llvm/Analysis/CFG.h"
+#include "llvm/Analysis/LoopIterator.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/IntrinsicInst.h"
@@ -14,6 +16,13 @@ bool is_harmless(const llvm::Instruction& one) {
   if (call == nullptr || call->doesNotAccessMemory()) return true;
   const auto* const intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(call);
   return intrinsic != nullptr && intrinsic->isAssumeLikeIntrinsic();
+}
+
+// Two gotos into each other's blocks: LLVM sees no loop there, so nobody knows whether it ends.
+bool has_cycle_without_loop(llvm::Loop& loop, const llvm::LoopInfo& loops) {
+  llvm::LoopBlocksRPO order(&loop);
+  order.perform(&loops);
+  return llvm::containsIrreducibleCFG<const llvm::BasicBlock*>(order, loops);
 }
 
 // Objects that are not known to be the same may still overlap. Then the runtime reads an index that the loop is going
@@ -79,11 +88,12 @@ bool is_index_type(const llvm::Type& type) {
 
 }  // namespace
 
-bool may_read_ahead(const llvm::Loop& loop) {
+bool may_read_ahead(llvm::Loop& loop, const llvm::LoopInfo& loops) {
   // An inner loop that never ends would leave unread what is ahead.
   for (const llvm::Loop* const inner : loop.getLoopsInPreorder()) {
     if (inner != &loop && !llvm::isMustProgress(inner)) return false;
   }
+  if (has_cycle_without_loop(loop, loops)) return false;
   for (const llvm::BasicBlock* const block : loop.blocks()) {
     for (const llvm::Instruction& one : *block) {
       if (!is_harmless(one)) return false;

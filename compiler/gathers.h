@@ -22,14 +22,15 @@ struct gather {
 };
 
 // Whether the runtime may read the indices of later iterations: the loop reads them itself, whatever happens. So it
-// has no inner loop, and nothing in it can end the program, leave the loop, wait for a thread, or unmap memory.
-[[nodiscard]] bool may_read_ahead(const llvm::Loop& loop);
+// has no inner loop that may go on for ever, and nothing in it can end the program, leave the loop, wait for a thread,
+// or unmap memory.
+[[nodiscard]] bool may_read_ahead(llvm::Loop& loop, const llvm::LoopInfo& loops);
 
 // Whether the loop is known to write to the array that the index is loaded from.
 [[nodiscard]] bool is_written(const llvm::Loop& loop, const llvm::LoadInst& index);
 
 // The access as a gather of `loop`; nothing if it is none, or the loop writes to the array of indices. Requires that
-// the access happens in each iteration, and may_read_ahead(loop).
+// the access happens in each iteration, and may_read_ahead().
 [[nodiscard]] std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop,
                                               llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators,
                                               const char** why_not);

@@ -122,13 +122,16 @@ void copy_iteration(const slice& one, llvm::ValueToValueMapTy& values, llvm::IRB
   }
 }
 
-// Where an inner loop begins that goes on from one address to the next: what a list hangs on.
-llvm::Value* first_of(llvm::Value* pointer, const llvm::Loop& loop) {
-  const auto* const phi = llvm::dyn_cast<llvm::PHINode>(pointer);
-  if (phi == nullptr) return pointer;
+// What the access refers to first, in an inner loop that goes on from one address to the next: what a list hangs on. In
+// other blocks than its header, the first address may be skipped.
+llvm::Value* first_pointer(llvm::Instruction& access, const llvm::Loop& loop) {
+  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
+  if (pointer == nullptr || !llvm::isa<llvm::PHINode>(pointer)) return pointer;
+  const llvm::BasicBlock* const place = access.getParent();
+  if (llvm::cast<llvm::PHINode>(pointer)->getParent() != place) return pointer;
   for (const llvm::Loop* const inner : loop.getSubLoops()) {
-    if (inner->getHeader() == phi->getParent() && inner->getLoopPreheader() != nullptr) {
-      return phi->getIncomingValueForBlock(inner->getLoopPreheader());
+    if (inner->getHeader() == place && inner->getLoopPreheader() != nullptr) {
+      return llvm::cast<llvm::PHINode>(pointer)->getIncomingValueForBlock(inner->getLoopPreheader());
     }
   }
   return pointer;
@@ -138,11 +141,9 @@ llvm::Value* first_of(llvm::Value* pointer, const llvm::Loop& loop) {
 
 std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
                               const llvm::DominatorTree& dominators) {
-  llvm::Value* const any = llvm::getLoadStorePointerOperand(&access);
-  if (any == nullptr) return std::nullopt;
-  llvm::Value* const pointer = first_of(any, loop);
+  llvm::Value* const pointer = first_pointer(access, loop);
   const char* why = nullptr;
-  if (!may_be_far(access, pointer, &why)) return std::nullopt;
+  if (pointer == nullptr || !may_be_far(access, pointer, &why)) return std::nullopt;
   if (evolution.isLoopInvariant(evolution.getSCEV(pointer), &loop)) return std::nullopt;
   if (is_in_order(pointer, loop, evolution)) return std::nullopt;
   slicer found(loop, evolution, dominators);
@@ -210,13 +211,21 @@ llvm::SmallVector<found_access, 8> accesses_from(llvm::Value* pointer, const llv
   return found;
 }
 
-// Whether the loop reads it in each iteration in which the pointer is not null.
+// Whether the loop, once it has read the pointer, goes through the block before it does so again, if it does.
+bool follows_surely(const llvm::BasicBlock* place, const llvm::LoadInst& pointer, const llvm::Loop& loop,
+                    const llvm::DominatorTree& dominators) {
+  const auto is_around = [&pointer](const llvm::Loop* inner) { return inner->contains(&pointer); };
+  if (llvm::any_of(loop.getSubLoops(), is_around)) return place == pointer.getParent();
+  return dominators.dominates(place, loop.getLoopLatch());
+}
+
+// Whether the loop reads it whenever it has read the pointer, unless that is null.
 bool is_read_unless_null(const llvm::LoadInst& load, const llvm::LoadInst& pointer, const llvm::Loop& loop,
                          const llvm::DominatorTree& dominators) {
   const llvm::BasicBlock* const place = load.getParent();
-  if (dominators.dominates(place, loop.getLoopLatch())) return true;
+  if (follows_surely(place, pointer, loop, dominators)) return true;
   const llvm::BasicBlock* const before = place->getSinglePredecessor();
-  if (before == nullptr || !dominators.dominates(before, loop.getLoopLatch())) return false;
+  if (before == nullptr || !follows_surely(before, pointer, loop, dominators)) return false;
   const auto* const branch = llvm::dyn_cast<llvm::BranchInst>(before->getTerminator());
   if (branch == nullptr || !branch->isConditional()) return false;
   const auto* const test = llvm::dyn_cast<llvm::ICmpInst>(branch->getCondition());
@@ -306,8 +315,9 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
     llvm::Value* address = at.CreateFreeze(copy_of(one.pointer));
     for (std::size_t i = 0; i < followed; ++i) {
       const llvm::Align alignment = llvm::cast<llvm::LoadInst>(one.access)->getAlign();
-      llvm::Value* const there =
-          at.CreateFreeze(at.CreateAlignedLoad(at.getPtrTy(), address, i == 0 ? alignment : llvm::Align(1)));
+      llvm::LoadInst* const read = at.CreateAlignedLoad(at.getPtrTy(), address, i == 0 ? alignment : llvm::Align(1));
+      read->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
+      llvm::Value* const there = at.CreateFreeze(read);
       auto* const further = block("farheap.look.further");
       at.CreateCondBr(at.CreateIsNull(there), next, further);
       at.SetInsertPoint(further);

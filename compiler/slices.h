@@ -38,7 +38,7 @@ struct slice {
 
 // The computation of the access's address; nothing if it is in order, or the copy could not run before the loop: it
 // writes, calls, divides by what varies, or loads from anywhere but places that the loop walks over. Requires that the
-// access happens in each iteration, and may_read_ahead(loop).
+// access happens in each iteration, and may_read_ahead().
 [[nodiscard]] std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
                                             llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators);
 

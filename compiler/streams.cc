@@ -173,7 +173,7 @@ bool splitter::merge(plan& chosen, const slice& fresh) {
 
 void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
   const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
-  if ((most != 0 && most < least_gather_iterations) || !may_read_ahead(loop)) return;
+  if ((most != 0 && most < least_gather_iterations) || !may_read_ahead(loop, loops_)) return;
   for (llvm::BasicBlock* const block : loop.blocks()) {
     if (!dominators_.dominates(block, loop.getLoopLatch())) continue;
     for (llvm::Instruction& access : *block) {

@@ -42,7 +42,7 @@ ALONE long look_behind(struct entry* const* buckets, const unsigned* keys, size_
   return total;
 }
 
-ALONE void update(struct entry** restrict buckets, const unsigned* restrict keys, size_t n) {
+ALONE void update(struct entry** __restrict buckets, const unsigned* __restrict keys, size_t n) {
   for (size_t i = 0; i < n; ++i) buckets[keys[i] * 2654435761u >> 20]->value = (long)i;
 }
 
@@ -90,6 +90,42 @@ ALONE long that_has_another(struct entry* const* buckets, const unsigned* keys, 
   return total;
 }
 
+// What an inner loop begins with is not always what it reads, and what it reads first is not always followed: there are
+// marks among the pointers. Compiled as C++, where all loops end, they are looked ahead
+// for.
+ALONE long that_skips_places(struct entry* const* buckets, const unsigned* keys, const char* wanted, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    struct entry* const* at = &buckets[keys[i] * 3 & 0x7fff];
+    const char* is_wanted = wanted;
+    for (;;) {
+      if (*is_wanted++ != 0) {
+        const struct entry* const one = *at;
+        total += one->next->value;
+        if (one->key == 1) break;
+      }
+      ++at;
+    }
+  }
+  return total;
+}
+
+ALONE long that_skips_marks(struct entry* const* buckets, const unsigned* keys, const struct entry* mark, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    struct entry* const* at = &buckets[keys[i] * 3 & 0x7fff];
+    for (;;) {
+      const struct entry* const one = *at;
+      if (one != mark) {
+        total += one->next->value;
+        if (one->key == 1) break;
+      }
+      ++at;
+    }
+  }
+  return total;
+}
+
 // An inner loop may go on for ever, where C lets it, and leave the rest of the keys unread.
 ALONE long that_may_stay(struct entry* const* buckets, const unsigned* keys, const long* numbers, size_t n) {
   long total = 0;
@@ -99,6 +135,24 @@ ALONE long that_may_stay(struct entry* const* buckets, const unsigned* keys, con
       at += numbers[at & 0xfff];
       if (numbers[at & 0xfff] != 0) break;
     }
+    total += at;
+  }
+  return total;
+}
+
+// ... and so may two gotos, in C++, too.
+ALONE long that_may_stay_between(struct entry* const* buckets, const unsigned* keys, const long* numbers, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    long at = buckets[keys[i] * 3 & 0x7fff]->value;
+    if ((at & 1) != 0) goto second;
+  first:
+    at += numbers[at & 0xfff];
+    if (numbers[(at + 7) & 0xfff] == 1) goto done;
+  second:
+    at -= numbers[(at >> 3) & 0xfff];
+    if (numbers[(at + 9) & 0xfff] == 1) goto first;
+  done:
     total += at;
   }
   return total;
@@ -205,7 +259,7 @@ static void check_what_is_not_followed(void) {
   EXPECT(that_mends_pointers(buckets, keys, buckets, good, used) == used);
   EXPECT(counted.gathered > 0);
 
-  char* const wanted = pages(used, PROT_READ | PROT_WRITE);
+  char* const wanted = (char*)pages(used, PROT_READ | PROT_WRITE);
   for (size_t i = 0; i < places; ++i) buckets[i] = nowhere;
   begin();
   EXPECT(that_asks_first(buckets, keys, wanted, used) == 0);
@@ -216,16 +270,24 @@ static void check_what_is_not_followed(void) {
   EXPECT(that_has_another(buckets, keys, good, used) == used);
   EXPECT(counted.gathered > 0);
 
+  for (size_t i = 0; i < places; ++i) buckets[i] = i % 4 == 3 ? good : nowhere;
+  for (size_t i = 0; i < used; ++i) keys[i] = (unsigned)i * 4;
+  static const char from_fourth[16] = {0, 0, 0, 1};
+  begin();
+  EXPECT(that_skips_places(buckets, keys, from_fourth, used) == used);
+  EXPECT(that_skips_marks(buckets, keys, nowhere, used) == used);
+
   static long numbers[1 << 12];
   for (size_t i = 0; i < 1 << 12; ++i) numbers[i] = 1;
   for (size_t i = 0; i < places; ++i) buckets[i] = good;
   EXPECT(that_may_stay(buckets, keys, numbers, used) == 2 * used);
+  EXPECT(that_may_stay_between(buckets, keys, numbers, used) != 0);
 }
 
 int main(void) {
-  entries = pages((size_t)8192 * page, PROT_READ | PROT_WRITE);
-  nowhere = pages(page, PROT_NONE);
-  char* const room = pages(32 * page, PROT_NONE);
+  entries = (struct entry*)pages((size_t)8192 * page, PROT_READ | PROT_WRITE);
+  nowhere = (struct entry*)pages(page, PROT_NONE);
+  char* const room = (char*)pages(32 * page, PROT_NONE);
   const size_t bytes = used * sizeof *keys;
   const size_t whole = (bytes + page - 1) / page * page;
   if (mprotect(room, whole, PROT_READ | PROT_WRITE) != 0) return 3;
