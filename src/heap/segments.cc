@@ -89,6 +89,12 @@ void segments::remove_object(std::uintptr_t object, std::size_t units) {
   let_go(object, in);
 }
 
+// It counts twice, in its page, too, whose bytes would be discarded otherwise.
+void segments::keep_object(std::uintptr_t object) {
+  pages_.count_again(object);
+  holding(object).objects.fetch_add(1, std::memory_order_relaxed);
+}
+
 bool segments::keep(segment& one, which meant) {
   std::uint32_t now = one.objects.load(std::memory_order_relaxed);
   while (now > 0) {
