@@ -29,7 +29,8 @@ std::uintptr_t segments::take(segment_state as, unsigned tag) {
         segment& taken = table_[index];
         taken.used_units.store(0, std::memory_order_relaxed);
         taken.live_units.store(0, std::memory_order_relaxed);
-        taken.objects.store(1, std::memory_order_relaxed);
+        // Whoever counts on top of this sees that the segment was free, if not yet what it is now.
+        taken.objects.store(1, std::memory_order_release);
         taken.pages_in_use = 0;
         taken.listed = false;
         taken.live_units_left.store(0, std::memory_order_relaxed);
