@@ -77,6 +77,9 @@ class FAR_API dataframe {
   // A new column `name`, of what `make` returns for the values of `inputs` in the same row; null where one of them is.
   // Arguments are std::int64_t (also for times, their seconds), double or bool, as the columns are; it returns such a
   // value. For instance: derive<double, double>("sum", {"a", "b"}, [](double a, double b) { return a + b; }).
+  // Requires, as derive_together() and rows_where() do: the frame does not change meanwhile, and what is called changes
+  // none of its columns, because values are read ahead on other threads. Throws std::logic_error when columns or rows
+  // came or went.
   template <typename... Arguments, typename Make>
   column& derive(std::string name, const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Make& make) {
     derive_together<Arguments...>({std::move(name)}, inputs,
@@ -159,6 +162,7 @@ class FAR_API dataframe {
   static constexpr std::size_t rows_at_a_time = 8192;
 
   [[noreturn]] static void throw_one_only(const std::string& name);
+  [[noreturn]] static void throw_changed();
   [[nodiscard]] std::size_t find(std::string_view name) const;
   [[nodiscard]] std::size_t require(std::string_view name) const;
 
@@ -170,6 +174,8 @@ class FAR_API dataframe {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       std::tuple all{detail::number_reader<Arguments>((*this)[inputs[I]], inputs[I])...};
       const detail::walk how(in_, ((*this)[inputs[I]].bytes() + ...));
+      const auto size = [&] { return std::array{columns_.size(), rows(), (*this)[inputs[I]].size()...}; };
+      const auto size_before = size();
       for (std::size_t first = 0; first < rows(); first += rows_at_a_time) {
         const std::size_t count = std::min(rows_at_a_time, rows() - first);
         (std::get<I>(all).await(how, first, count), ...);
@@ -179,6 +185,7 @@ class FAR_API dataframe {
           visit(first + i, (detail::is_null<Arguments>(std::get<I>(parts)[i]) || ...),
                 static_cast<Arguments>(std::get<I>(parts)[i])...);
         }
+        if (size() != size_before) throw_changed();
         pause();
       }
     }(std::index_sequence_for<Arguments...>{});

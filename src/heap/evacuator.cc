@@ -216,6 +216,9 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   owner_word* const owner = owner_at_hand(mine, locked);
   header::at(copy).store(locked);  // the copy's header names its owner before the owner's word names the copy
   heap_.pages.set_live(copy);
+  // As soon as the owner's word names it, the program can destroy it, with its page and its segment: that is closed
+  // already if other fibers of this thread used many heaps meanwhile. The pointers in it are followed all the same.
+  heap_.segments.keep_object(copy);
   bool moved = false;
   if (owner != nullptr) {
     std::uint64_t value = owner->load(std::memory_order_acquire);
@@ -232,6 +235,7 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   } else {
     heap_.pages.clear_live(copy);
   }
+  heap_.segments.let_go_of(copy);
   heap_.segments.remove_object(moved ? one.object : copy, units_for(bytes));
   mine.cut_back(held_before);
   return true;

@@ -10,10 +10,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <new>
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -59,8 +62,22 @@ struct node {
   unique_ptr<node> next;
 };
 
+// Fills its page; the test says what happens when the pointer in it is visited next.
+struct watched_holder {
+  unique_ptr<item> mine;
+  std::array<std::uint64_t, 500> content{};
+};
+std::function<void(watched_holder&)> on_visit;
+
 }  // namespace
 
+template <>
+struct pointers_of<watched_holder> {
+  static void visit(watched_holder& in, auto&& pointer) {
+    if (const auto now = std::exchange(on_visit, nullptr); now != nullptr) now(in);
+    pointer(in.mine);
+  }
+};
 template <>
 struct pointers_of<holder> {
   static void visit(holder& in, auto&& pointer) { pointer(in.mine); }
@@ -375,6 +392,36 @@ TEST_F(evacuator_test, owners_that_moved_are_found_again) {
     EXPECT_EQ(count_wrong(farheap, moved), 0u);
   }
   EXPECT_GT(farheap.statistics().evacuated_objects, 0u);
+  farheap.validate();
+}
+
+// While the pointers in a copy are followed, other fibers of the thread may use so many heaps that the evacuator's
+// segment is closed, and destroy the copy, which is all that is in it.
+TEST_F(evacuator_test, a_copy_that_is_destroyed_is_followed_to_its_end) {
+  runtime farheap(heap::small_runtime());
+  unique_ptr<watched_holder> one = make_unique<watched_holder>(farheap);
+  {
+    const scope here(farheap);
+    one.deref_mut(here).mine = make_unique<item>(farheap, 1);
+  }
+  for (std::size_t i = 0; i <= heap::segment_pages; ++i) static_cast<void>(make_unique<holder>(farheap));
+
+  std::vector<std::unique_ptr<runtime>> others;
+  for (unsigned i = 0; i < 4; ++i) others.push_back(std::make_unique<runtime>(heap::small_runtime()));
+  heap::segments& segments = detail::heap_of(farheap).segments;
+  const heap::segment* of_copy = nullptr;
+  on_visit = [&](watched_holder& copy) {
+    of_copy = &segments.holding(reinterpret_cast<std::uintptr_t>(&copy));
+    copy.content[499] = 7;
+    for (const std::unique_ptr<runtime>& other : others) static_cast<void>(make_unique<item>(*other, 2));
+    ASSERT_EQ(of_copy->state.load(), heap::segment_state::closed);
+    one.reset();
+    EXPECT_EQ(of_copy->state.load(), heap::segment_state::closed) << "nobody else's";
+    EXPECT_EQ(copy.content[499], 7u) << "its bytes are not discarded";
+  };
+  static_cast<void>(farheap.evacuate(0.5));
+  ASSERT_NE(of_copy, nullptr);
+  EXPECT_EQ(of_copy->state.load(), heap::segment_state::free);
   farheap.validate();
 }
 

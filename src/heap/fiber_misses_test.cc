@@ -19,6 +19,7 @@
 
 #include "base/units.h"
 #include "engine/residency.h"
+#include "far/detail/thread_sanitizer.h"
 #include "fiber/this_fiber.h"
 #include "pager/pager.h"
 #include "platform/kernel_features.h"
@@ -143,10 +144,9 @@ TEST_F(fiber_misses_test, many_fibers_miss_by_hardware_faults_and_every_byte_is_
 }
 
 TEST_F(fiber_misses_test, fibers_that_miss_the_same_pages_lose_no_update) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP()
-      << "ThreadSanitizer holds a lock of its own during an atomic access, and a fiber that misses in one waits";
-#endif
+  if (detail::has_thread_sanitizer) {
+    GTEST_SKIP() << "ThreadSanitizer holds a lock of its own during an atomic access; a fiber that misses in one waits";
+  }
   fixture world(2);
   world.fill();
   constexpr std::size_t shared_pages = 3 * budget / page_bytes;

@@ -37,10 +37,11 @@ static_assert(fits_a_page(largest_small_bytes, detail::unit_bytes));
 
 // A view of a header in a resident page that the caller holds.
 //
-//     bit   0      locked
-//     bits  1-2    the highest bits of its kind: its type and alignment, which it keeps wherever it moves
-//     (object_types.h) bits  3-46   address of the owner's word, 0 once the object is dead bits 47-58   bytes of the
-//     object bits 59-63   the other bits of its kind
+//     bit 0          locked
+//     bits 1 to 2    the highest bits of its kind (object_types.h), which it keeps wherever it moves
+//     bits 3 to 46   address of the owner's word, 0 once the object is dead
+//     bits 47 to 58  bytes of the object
+//     bits 59 to 63  the other bits of its kind
 class header {
  public:
   static constexpr std::uint64_t locked = 1;

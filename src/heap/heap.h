@@ -159,6 +159,8 @@ class object_heap {
   // 0: none is here.
   [[nodiscard]] heap::grace_number condemn(std::uintptr_t address, std::size_t bytes);
   void push_out(std::span<std::uintptr_t> addresses);
+  // Whether pages may be pushed out for so many questions about rows, which are asked now.
+  [[nodiscard]] bool may_push_out(std::size_t questions);
   void note_row_answer(pager::slot_read outcome);
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);
@@ -195,6 +197,10 @@ class object_heap {
   // numbers count: the keys alone lie together more often.
   static constexpr int most_row_answers = 256;
   std::atomic<int> row_answers_{0};
+  // How many questions about rows nothing is pushed out for after a page that stayed, and of those the ones left; any
+  // thread, roughly.
+  static constexpr std::size_t rest_of_push_outs = 256;
+  std::atomic<std::size_t> questions_without_push_out_{0};
   std::atomic<unsigned> prefetches_{0};  // fibers that bring objects in for later
   std::atomic<unsigned> forcing_{0};     // callers of force_out()
 };

@@ -3,6 +3,7 @@
 // -fsanitize-coverage=trace-pc and without inlining; this file must not be.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -296,7 +297,6 @@ TEST_F(interrupted_test, a_followed_pointer_by_one_that_frees_its_segment) {
   std::vector<unique_ptr<whole_page>> beside;
   std::vector<unique_ptr<std::uint64_t[]>> others;
   std::atomic<bool> is_over = false;
-  std::size_t hung = 0;
   std::size_t wrong = 0;
   const auto prepare = [&] {
     others.clear();
@@ -315,8 +315,7 @@ TEST_F(interrupted_test, a_followed_pointer_by_one_that_frees_its_segment) {
       others.push_back(make_unique<std::uint64_t[]>(farheap_, words_each));
       for (std::uint64_t& one : others.back().deref_mut(here)) one = 1;
     }
-    for (unsigned tries = 0; tries < 500 && !is_over; ++tries) std::this_thread::sleep_for(1ms);
-    if (!is_over) ++hung;
+    while (!is_over) std::this_thread::sleep_for(50us);  // for ever, if the evacuator waits for a lock that is none
     for (unique_ptr<std::uint64_t[]>& one : others) {
       for (std::uint64_t& word : one.deref_mut(here)) wrong += std::exchange(word, 0) == 1 ? 0 : 1;
     }
@@ -326,7 +325,6 @@ TEST_F(interrupted_test, a_followed_pointer_by_one_that_frees_its_segment) {
     is_over = true;
   };
   EXPECT_GT(interrupt_everywhere(prepare, evacuate, free_all, armed_in_visit), 10u);
-  EXPECT_EQ(hung, 0u);
   EXPECT_EQ(wrong, 0u);
   others.clear();
   beside.clear();
@@ -460,12 +458,16 @@ class interrupted_program : public interrupted_test {
 // A few of all pairs, others every day. FARHEAP_INTERRUPTIONS=all: all of them, for a minute or more.
 TEST_F(interrupted_program, finds_everything_where_it_put_it) {
   using test = interrupted_program;
-  constexpr unsigned usual = 20;  // one pair in so many
+  constexpr std::size_t usual = 7;
   const bool is_all = std::getenv("FARHEAP_INTERRUPTIONS") != nullptr;
   const char* const chosen = std::getenv("FARHEAP_SIMULATION_SEED");
   std::mt19937_64 random(chosen != nullptr ? std::strtoull(chosen, nullptr, 10)
                                            : static_cast<std::uint64_t>(std::time(nullptr) / (24 * 60 * 60)));
-  const std::pair<const char*, void (test::*)()> programs[] = {
+  struct operation {
+    const char* name;
+    void (test::*run)();
+  };
+  constexpr operation programs[] = {
       {"look", &test::look},
       {"write", &test::write},
       {"move the owner", &test::move_owner},
@@ -476,24 +478,33 @@ TEST_F(interrupted_program, finds_everything_where_it_put_it) {
       {"destroy the owner", &test::destroy_owner},
       {"prefetch", &test::prefetch},
   };
-  const std::pair<const char*, void (test::*)()> runtimes[] = {
+  constexpr operation runtimes[] = {
       {"evacuate", &test::evacuate},
       {"evict", &test::evict},
       {"evict and fetch", &test::evict_and_fetch},
       {"evict and evacuate", &test::evict_and_evacuate},
   };
+  struct pair {
+    operation program;
+    operation runtime;
+    double page_path_share;
+    bool away;
+  };
+  std::vector<pair> pairs;
   for (const double page_path_share : {0.0, 2.0}) {
-    farheap_.set_page_path_share(page_path_share);
     for (const bool away : {false, true}) {
-      for (const auto& [name, program] : programs) {
-        for (const auto& [other_name, runtime] : runtimes) {
-          if (!is_all && random() % usual != 0) continue;
-          std::printf("%s, %s; path share %g, %s\n", name, other_name, page_path_share, away ? "remote" : "here");
-          interrupt_each_other(away, program, runtime, random);
-          ASSERT_EQ(wrong_, 0u);
-        }
+      for (const operation& program : programs) {
+        for (const operation& runtime : runtimes) pairs.push_back({program, runtime, page_path_share, away});
       }
     }
+  }
+  std::shuffle(pairs.begin(), pairs.end(), random);
+  if (!is_all) pairs.resize(usual);
+  for (const auto& [program, runtime, page_path_share, away] : pairs) {
+    std::printf("%s, %s; path share %g, %s\n", program.name, runtime.name, page_path_share, away ? "remote" : "here");
+    farheap_.set_page_path_share(page_path_share);
+    interrupt_each_other(away, program.run, runtime.run, random);
+    ASSERT_EQ(wrong_, 0u);
   }
 }
 

@@ -58,7 +58,12 @@ object_kind kind_of(const type_of_object* type, std::size_t alignment) {
   if (type == nullptr) return static_cast<object_kind>(exponent);
   std::uint8_t number = type->number.load(std::memory_order_acquire);
   if (number == 0) number = give_number(*type, alignment);
-  if (number != no_number && alignment_of(number) == alignment) return number;
+  // Where the library is in the process more than once, with a table each, they share the description of the type, and
+  // the number may be of another's table.
+  const bool is_number = number >= first_number && number < end_of_numbers;
+  if (is_number && numbered(number).type.load(std::memory_order_relaxed) == type && alignment_of(number) == alignment) {
+    return number;
+  }
   return static_cast<object_kind>(alignments + exponent);
 }
 

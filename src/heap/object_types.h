@@ -3,7 +3,7 @@
 //
 //     0 to 7      no far pointers; aligned to 16, 32, ... 2048
 //     8 to 15     far pointers; the last 8 bytes of the object name its type; aligned likewise
-//     16 to 127   far pointers, of a type that has this number in this process
+//     16 to 127   far pointers, of a type that has this number in this library's table
 //
 // Most programs have far fewer types than there are numbers. Each type gets one with its first object, for good.
 #pragma once

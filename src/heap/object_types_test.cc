@@ -60,6 +60,22 @@ void check_numbers() {
   EXPECT_EQ(heap::bytes_with_type(40, kind), 40u);
 }
 
+// The library may be in the process more than once, with a table each; then the number may be of another's table.
+void check_numbers_of_others() {
+  static const detail::type_of_object here{};
+  const heap::object_kind number = heap::kind_of(&here, 64);
+  for (const unsigned other : {unsigned{number}, (1u << heap::kind_bits) - 1, 255u}) {
+    const detail::type_of_object type{nullptr, nullptr, static_cast<std::uint8_t>(other)};
+    const heap::object_kind kind = heap::kind_of(&type, 64);
+    EXPECT_TRUE(heap::has_pointers(kind));
+    EXPECT_EQ(heap::alignment_of(kind), 64u);
+    ASSERT_GT(heap::bytes_of_type(kind), 0u) << other << " is not this type's";
+    const detail::type_of_object* const end = &type;
+    EXPECT_EQ(&heap::type_of(kind, reinterpret_cast<const std::byte*>(&end + 1)), &type);
+  }
+  EXPECT_EQ(heap::kind_of(&here, 64), number);
+}
+
 // A type without a number names itself in the object.
 void check_names() {
   static const detail::type_of_object late{};
@@ -113,6 +129,7 @@ using types_test = heap::real_pager_test<>;
 // One test, because the numbers of a process are taken for good.
 TEST_F(types_test, have_numbers_until_none_is_left) {
   check_numbers();
+  check_numbers_of_others();
   runtime_options chosen = heap::small_runtime();
   chosen.page_path_share = 2;  // objects come back alone
   runtime farheap(chosen);

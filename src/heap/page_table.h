@@ -71,6 +71,8 @@ class page_table {
     counts_[page_of(object)].live.fetch_add(1, std::memory_order_relaxed);
     note_size(page_of(object), units);
   }
+  // Once more, until it is uncounted as often.
+  void count_again(std::uintptr_t object) { counts_[page_of(object)].live.fetch_add(1, std::memory_order_relaxed); }
   // Returns how many are left.
   [[nodiscard]] unsigned uncount_object(std::uintptr_t object) {
     return counts_[page_of(object)].live.fetch_sub(1, std::memory_order_seq_cst) - 1u;

@@ -57,7 +57,7 @@ void object_heap::answer_part(std::uint64_t value, std::size_t offset, std::size
 void object_heap::ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked) {
   FAR_CHECK(is_valid(how), "a question about rows makes sense");
   const std::size_t pages_of_question = pages_of_rows(how);
-  const std::size_t most_here = row_answers_.load(std::memory_order_relaxed) >= 0 ? pages_of_question / 3 : 0;
+  const std::size_t most_here = may_push_out(asked.size()) ? pages_of_question / 3 : 0;
   std::array<pager::row_reduction, pager::page_guard::most_reductions> away;
   std::array<detail::question_about_rows*, pager::page_guard::most_reductions> questions{};
   std::array<std::uintptr_t, pager::page_guard::most_reductions * detail::most_row_pages> here{};
@@ -94,8 +94,14 @@ void object_heap::note_row_answer(pager::slot_read outcome) {
   row_answers_.store(std::clamp(before + change, -most_row_answers, most_row_answers), std::memory_order_relaxed);
 }
 
+bool object_heap::may_push_out(std::size_t questions) {
+  const std::size_t resting = questions_without_push_out_.load(std::memory_order_relaxed);
+  if (resting > 0) questions_without_push_out_.store(resting - std::min(resting, questions), std::memory_order_relaxed);
+  return resting == 0 && row_answers_.load(std::memory_order_relaxed) >= 0;
+}
+
 // What others use stays, and so does what the far tier has no room for now, which takes a while to find out: then
-// nothing more is tried, also in the questions that follow.
+// nothing more is tried, also for some of the questions that follow, whatever they are about and how they end.
 void object_heap::push_out(std::span<std::uintptr_t> addresses) {
   // Scopes are short.
   constexpr std::chrono::milliseconds patience{1};
@@ -116,7 +122,7 @@ void object_heap::push_out(std::span<std::uintptr_t> addresses) {
   for_each_run([&](std::uintptr_t address, std::size_t bytes) {
     memory.evict(address, bytes);
     if (!memory.is_resident(address)) return true;
-    row_answers_.store(-most_row_answers, std::memory_order_relaxed);
+    questions_without_push_out_.store(rest_of_push_outs, std::memory_order_relaxed);
     return false;
   });
 }

@@ -29,7 +29,8 @@ std::uintptr_t segments::take(segment_state as, unsigned tag) {
         segment& taken = table_[index];
         taken.used_units.store(0, std::memory_order_relaxed);
         taken.live_units.store(0, std::memory_order_relaxed);
-        taken.objects.store(1, std::memory_order_relaxed);
+        // Whoever counts on top of this sees that the segment was free, if not yet what it is now.
+        taken.objects.store(1, std::memory_order_release);
         taken.pages_in_use = 0;
         taken.listed = false;
         taken.live_units_left.store(0, std::memory_order_relaxed);
@@ -87,6 +88,12 @@ void segments::remove_object(std::uintptr_t object, std::size_t units) {
     memory_.discard(pages_.address_of(page), page_bytes);
   }
   let_go(object, in);
+}
+
+// It counts twice, in its page, too, whose bytes would be discarded otherwise.
+void segments::keep_object(std::uintptr_t object) {
+  pages_.count_again(object);
+  holding(object).objects.fetch_add(1, std::memory_order_relaxed);
 }
 
 bool segments::keep(segment& one, which meant) {

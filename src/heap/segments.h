@@ -55,6 +55,10 @@ class segments {
   void add_object(std::uintptr_t object, std::size_t units);
   void remove_object(std::uintptr_t object, std::size_t units);
 
+  // An object that was added keeps its place and its bytes until let_go_of(), though it be removed meanwhile.
+  void keep_object(std::uintptr_t object);
+  void let_go_of(std::uintptr_t object) { remove_object(object, 0); }
+
   // Keeps a segment of small objects from becoming free, and its places from being used again, until let_go(). Returns
   // false when it is free already, and when it is open, unless those are meant, too.
   enum which : std::uint8_t { only_closed, also_open };

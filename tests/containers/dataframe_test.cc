@@ -499,41 +499,6 @@ TEST_F(dataframes, are_grouped_by_columns) {
   EXPECT_EQ(one["value_count"].at(0), cell(std::int64_t{0}));
 }
 
-// In more bytes than three quarters of the budget.
-TEST_F(dataframes, are_walked_over_without_bringing_in_what_does_not_fit) {
-  dataframe frame(*home_);
-  const std::size_t count = home_->statistics().budget_bytes / sizeof(std::int64_t) / 3 + 5'001;
-  const auto number = [](std::size_t column, std::size_t row) {
-    return static_cast<std::int64_t>((row * 7'919 + column) % 1'000'003) << 33;
-  };
-  for (std::size_t i = 0; i < 3; ++i) {
-    column all(*home_, column_type::int64);
-    std::vector<std::int64_t> some;
-    for (std::size_t row = 0; row < count; ++row)
-      some.push_back(row % 10'007 == i ? column::no_integer : number(i, row));
-    all.append_numbers(std::span<const std::int64_t>(some));
-    frame.add(std::to_string(i), std::move(all));
-  }
-  home_->evict_all();
-  const std::uint64_t before = home_->statistics().fetched_pages;
-  using integer = std::int64_t;
-  frame.derive<integer, integer, integer>("sum", {"0", "1", "2"},
-                                          [](integer a, integer b, integer c) { return a + b + c; });
-  EXPECT_LT(home_->statistics().fetched_pages - before, count * 3 * sizeof(integer) / page_bytes / 10);
-  for (std::size_t row = 0; row < count; row += row < 20 ? 1 : 997) {
-    const bool is_null = row % 10'007 < 3;
-    ASSERT_EQ(frame["sum"].at(row), is_null ? cell(null) : cell(number(0, row) + number(1, row) + number(2, row)))
-        << row;
-  }
-  const auto fails = [&](integer a, integer, integer) {
-    if (a == number(0, count / 2)) throw std::domain_error("enough");
-    return a;
-  };
-  EXPECT_THROW((frame.derive<integer, integer, integer>("none", {"0", "1", "2"}, fails)), std::domain_error);
-  EXPECT_FALSE(frame.has("none"));
-  home_->validate();
-}
-
 // Several times the budget, so that every operation evicts what it has made.
 TEST_F(dataframes, larger_than_local_memory) {
   dataframe frame(*home_);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -293,6 +294,36 @@ TEST_F(groups, of_keys_that_are_here_are_found_by_servers_all_the_same) {
   EXPECT_GE(home.statistics().reduced_pages, before.reduced_pages + pages_of_reals + pages_of_keys * 9 / 10);
   frame.place(placement::here);
   expect_same(frame.group_by({"key"}, wanted), there, "here");
+}
+
+// A page that is in use does not leave; then pages are pushed out again after a while, also for a program that only
+// counts.
+TEST_F(groups, of_keys_that_are_here_are_found_by_servers_again_after_one_was_in_use) {
+  runtime& home = farheap("memory:");
+  const std::vector<row> rows = some(400'000, 5, 5);
+  dataframe frame = frame_of(home, rows);
+  frame.place(placement::there);
+  const vector<std::int8_t>& keys = *frame["key"].numbers<std::int8_t>();
+  // How many pages are asked about where they are, of a count for which one page of each question is here.
+  const auto pages_asked = [&] {
+    home.evict_all();
+    std::array<std::int8_t, 1> one{};
+    for (std::size_t i = 0; i < rows.size(); i += detail::most_rows) keys.read(i, std::span<std::int8_t>(one));
+    const std::uint64_t before = asked();
+    static_cast<void>(frame.group_by({"key"}, {{"key", aggregate::count}}));
+    return asked() - before;
+  };
+  const std::uint64_t all = pages_asked();
+  EXPECT_GT(all, rows.size() / page_bytes * 3 / 4);
+  {
+    const scope here(home);
+    EXPECT_EQ(keys.at(here, 0), keys.at(here, 0));
+    static_cast<void>(frame.group_by({"key"}, {{"key", aggregate::count}}));
+  }
+  EXPECT_LT(pages_asked(), all);
+  for (int i = 0; i < 40 && pages_asked() < all; ++i) {
+  }
+  EXPECT_EQ(pages_asked(), all);
 }
 
 TEST_F(groups, of_keys_in_another_far_heap_are_found_here) {

@@ -84,6 +84,9 @@ FAR_LIBRARY_CODE dataframe dataframe::smallest(std::string_view name, std::size_
 FAR_LIBRARY_CODE void dataframe::throw_one_only(const std::string& name) {
   throw std::invalid_argument("a data frame has one column '" + name + "' only");
 }
+FAR_LIBRARY_CODE void dataframe::throw_changed() {
+  throw std::logic_error("a data frame changed while derive(), derive_together() or rows_where() walked over it");
+}
 
 FAR_LIBRARY_CODE std::size_t dataframe::find(std::string_view name) const {
   std::size_t at = 0;

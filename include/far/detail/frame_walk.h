@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -76,19 +77,23 @@ class walked_numbers {
 
   [[nodiscard]] explicit operator bool() const { return of_ != nullptr; }
 
-  // Waits for the same part as chunk(), which is then at hand: a scope in which a thread waits keeps pages here.
+  // Waits for the same part as chunk(), which is then at hand: a scope in which a thread waits keeps pages here. Throws
+  // what reading it threw.
   void await(const walk& how, std::size_t first, std::size_t count) {
     if (of_ == nullptr || !how.passes()) return;
     if (parts_.empty() || parts_[next_].first != first) begin(first, count);
-    parts_[next_].copying.wait();
+    part& mine = parts_[next_];
+    if (mine.copying.joinable()) {
+      mine.copying.join();
+    } else {
+      copy(*of_, first, mine.numbers);
+    }
   }
   // `count` numbers from `first` on, until the next call. Requires: they lie in one chunk; a walk goes from one part to
-  // the next one of the same size.
+  // the next one of the same size, and await() of this one was the last call.
   [[nodiscard]] std::span<const T> chunk(const walk& how, const scope& here, std::size_t first, std::size_t count) {
     if (!how.passes()) return how.chunk(*of_, here, first, count);
-    await(how, first, count);
     part& mine = parts_[next_];
-    mine.copying.join();
     next_ = (next_ + 1) % parts_.size();
     // The one before this has been used.
     const std::size_t used = (next_ + parts_.size() - 2) % parts_.size();
@@ -102,7 +107,8 @@ class walked_numbers {
   struct part {
     std::size_t first = 0;
     std::vector<T> numbers;
-    task<void> copying;  // last, so that it has ended before they are gone
+    // None when there is no memory for its stack: then await() copies. Last, so that it has ended before they are gone.
+    task<void> copying;
   };
 
   void begin(std::size_t first, std::size_t count) {
@@ -116,7 +122,16 @@ class walked_numbers {
     to.first = first;
     if (first >= of_->size()) return;
     to.numbers.resize(std::min(count, of_->size() - first));
-    to.copying = of_->home().home().spawn([&to, of = of_] { copy(*of, to.first, to.numbers); });
+    to.copying = try_spawn(*of_, [&to, of = of_] { copy(*of, to.first, to.numbers); });
+  }
+  // None: there is no memory for its stack.
+  template <typename Body>
+  [[nodiscard]] static task<void> try_spawn(const vector<T>& of, const Body& body) {
+    try {
+      return of.home().home().spawn(body);
+    } catch (const std::system_error&) {
+      return {};
+    }
   }
   // Its pages side by side: a fiber waits for one at a time.
   static void copy(const vector<T>& of, std::size_t first, std::span<T> numbers) {
@@ -124,7 +139,12 @@ class walked_numbers {
     std::vector<task<void>> others;
     for (std::size_t at = on_a_page; at < numbers.size(); at += on_a_page) {
       const std::span<T> page = numbers.subspan(at, std::min(on_a_page, numbers.size() - at));
-      others.push_back(of.home().home().spawn([&of, page, from = first + at] { of.read(from, page, non_temporal); }));
+      const auto read = [&of, page, from = first + at] { of.read(from, page, non_temporal); };
+      if (task<void> one = try_spawn(of, read); one.joinable()) {
+        others.push_back(std::move(one));
+      } else {
+        read();
+      }
     }
     of.read(first, numbers.first(std::min(on_a_page, numbers.size())), non_temporal);
     for (task<void>& one : others) one.join();

@@ -39,7 +39,7 @@ struct type_of_object {
   using word_visitor = void (*)(std::atomic<std::uint64_t>& word, void* context);
   void (*for_each_word)(std::byte* at, std::size_t bytes, word_visitor moved, void* context);
   const char* described;                        // the type's name among other words of the compiler's, for messages
-  mutable std::atomic<std::uint8_t> number{0};  // the heap's own
+  mutable std::atomic<std::uint8_t> number{0};  // the heap's own, or another copy's of its library
 };
 
 // The far pointer that `found` is, or those that it contains.
