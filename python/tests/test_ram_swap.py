@@ -30,6 +30,7 @@ COMPARISON = """
     sys.path.insert(0, sys.argv[1])
     import compare, ram_swap
     signal.signal(signal.SIGTERM, compare.end_in_order)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands do not heed it
     with ram_swap.swap_in_ram(1 << 20, 0):
         print("inside", flush=True)
         time.sleep(1000)
