@@ -27,7 +27,6 @@ std::uintptr_t segments::take(segment_state as, unsigned tag) {
         const std::size_t index = free_.back();
         free_.pop_back();
         segment& taken = table_[index];
-        taken.used_units.store(0, std::memory_order_relaxed);
         taken.live_units.store(0, std::memory_order_relaxed);
         // Whoever counts on top of this sees that the segment was free, if not yet what it is now.
         taken.objects.store(1, std::memory_order_release);
@@ -75,7 +74,6 @@ void segments::add_object(std::uintptr_t object, std::size_t units) {
   segment& in = holding(object);
   pages_.count_object(object, units);
   in.objects.fetch_add(1, std::memory_order_relaxed);
-  in.used_units.fetch_add(static_cast<std::uint32_t>(units), std::memory_order_relaxed);
   in.live_units.fetch_add(static_cast<std::uint32_t>(units), std::memory_order_relaxed);
 }
 

@@ -26,8 +26,7 @@ enum class segment_state : std::uint8_t { none, free, open, closed, runs };
 
 struct segment {
   std::atomic<segment_state> state{segment_state::none};
-  std::atomic<std::uint32_t> objects{0};     // live ones, and the open segment's holder while it is open
-  std::atomic<std::uint32_t> used_units{0};  // given to objects, whether they live or not
+  std::atomic<std::uint32_t> objects{0};  // live ones, and the open segment's holder while it is open
   std::atomic<std::uint32_t> live_units{0};
   // Of a segment of runs, under the lock of the huge space: its map of pages, and whether it is tried for further runs.
   std::uint64_t pages_in_use = 0;

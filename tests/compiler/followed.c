@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "counting_runtime.h"
+#include "expected_pages.h"
 
 #define ALONE __attribute__((noinline))
 
@@ -162,29 +162,10 @@ ALONE long that_may_stay_between(struct entry* const* buckets, const unsigned* k
 FAR_LOCAL_BEGIN
 enum { places = 1 << 15, used = 20000, page = 4096 };
 
-static void fail(const char* what, int line) {
-  printf("line %d: %s: %lu gathered, %lu of them to write\n", line, what, (unsigned long)counted.gathered,
-         (unsigned long)counted.gathered_to_write);
-  exit(1);
-}
-#define EXPECT(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
-
 static void* pages(size_t bytes, int protection) {
   void* const made = mmap(NULL, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (made == MAP_FAILED) exit(3);
   return made;
-}
-
-static unsigned char expected[1 << 16];
-static void use(const void* address) {
-  expected[(uintptr_t)address >> 12 & 0xffff] = 1;
-}
-static void begin(void) {
-  memset(expected, 0, sizeof expected);
-  reset_counts();
-}
-static int is_told(void) {
-  return counted.gathered > 0 && memcmp(expected, counted.gathered_pages, sizeof expected) == 0;
 }
 
 static struct entry* buckets[places];

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "counting_runtime.h"
+#include "expected_pages.h"
 
 #define ALONE __attribute__((noinline))
 
@@ -162,31 +162,12 @@ ALONE long of_few(const long* a, const int* b) {
 FAR_LOCAL_BEGIN
 enum { elements = 1 << 18, used = 20000, page = 4096 };
 
-static void fail(const char* what, int line) {
-  printf("line %d: %s: %lu gathered, %lu of them to write\n", line, what, (unsigned long)counted.gathered,
-         (unsigned long)counted.gathered_to_write);
-  exit(1);
-}
-#define EXPECT(condition) ((condition) ? (void)0 : fail(#condition, __LINE__))
-
 // `bytes` up to the end of a page, or from the beginning of one, beyond which nothing can be read.
 static void* at_end(size_t bytes, int at_beginning) {
   const size_t whole = (bytes + page - 1) / page * page;
   char* const all = mmap(NULL, whole + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (all == MAP_FAILED || mprotect(all + page, whole, PROT_READ | PROT_WRITE) != 0) exit(3);
   return at_beginning ? all + page : all + page + whole - bytes;
-}
-
-static unsigned char expected[1 << 16];
-static void use(const void* address) {
-  expected[(uintptr_t)address >> 12 & 0xffff] = 1;
-}
-static void begin(void) {
-  memset(expected, 0, sizeof expected);
-  reset_counts();
-}
-static int is_told(void) {
-  return counted.gathered > 0 && memcmp(expected, counted.gathered_pages, sizeof expected) == 0;
 }
 
 #define CHECK(name, type, least, most)                                               \
