@@ -109,9 +109,9 @@ std::size_t fetcher::prefetch(page_range range, const expectation& of) {
   if (count == 0) return 0;
   shared_.count.prefetched_pages.add(count);
   if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
-    static_cast<void>(fetch_direct({claimed.data(), count}, {of.write, {}, of.is_wanted}));
+    static_cast<void>(fetch_direct({claimed.data(), count}, {of.write, {}, of.is_wanted, of.is_walk}));
   } else {
-    start({claimed.data(), count}, {of.write, {}, of.is_wanted});
+    start({claimed.data(), count}, {of.write, {}, of.is_wanted, of.is_walk});
   }
   return count;
 }
@@ -173,6 +173,7 @@ void fetcher::start(std::span<page_id> pages, const purpose& why) {
   fresh->due_ns = 0;
   fresh->write = why.write;
   fresh->are_wanted = why.are_wanted;
+  fresh->is_walk = why.is_walk;
   fresh->demanded = demanded;
   start(*fresh);
 }
@@ -363,7 +364,7 @@ void fetcher::land(flight& incoming) {
     arrivals[count++] = {incoming.pages[i], incoming.sources[i]};
   }
   const std::optional<page_id> demanded = incoming.demanded ? std::optional(incoming.pages[0]) : std::nullopt;
-  install({arrivals.data(), count}, {incoming.write, demanded, incoming.are_wanted}, buffer_of(incoming));
+  install({arrivals.data(), count}, {incoming.write, demanded, incoming.are_wanted, incoming.is_walk}, buffer_of(incoming));
   if (incoming.failed != 0) return retry_or_give_up(incoming);
   end(incoming);
 }
@@ -507,7 +508,8 @@ void fetcher::make_resident(page_id page, const purpose& why, bool writable) {
   });
   if (why.write) shared_.free_slot(before.place());
   const bool has_returned = is_missed && epochs_away < shared_.recalled_epochs();
-  shared_.admit(page, has_returned ? temperature::returned : temperature::warm);
+  const bool passes = why.is_walk && epochs_away >= eviction_clock::epochs_a_budget;
+  shared_.admit(page, passes ? temperature::passing : has_returned ? temperature::returned : temperature::warm);
 }
 
 }  // namespace far::engine

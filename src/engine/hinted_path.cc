@@ -114,10 +114,14 @@ bool hinted_path::bring_empty(page_range range, unsigned eviction_priority) noex
 }
 
 bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
+  const bool is_long = range.count > 1;
   range = from_first_remote(range);
   if (range.count == 0) return false;
   fetcher::expectation of;
-  if (about != nullptr) of = {about->write, about->prefetch && about->read_ahead_pages == 0, about->eviction_priority};
+  if (about != nullptr) {
+    const bool is_wanted = about->prefetch && about->read_ahead_pages == 0;
+    of = {about->write, is_wanted, is_wanted && is_long && about->sequential, about->eviction_priority};
+  }
   make_room();
   bool has_started = false;
   while (range.count > 0 && engine_.eviction().has_frames_ahead()) {

@@ -110,13 +110,13 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
     return outcome::busy;
   }
   const page_range filled = claim_neighbours(page);
-  put_zeros(filled, write || !shared_.writes_tracked);
+  put_zeros(filled, write || !shared_.writes_tracked, /*is_walk=*/false);
   shared_.count.zero_fills.add(filled.count);
   return outcome::resolved;
 }
 
 // Requires: at most batch_pages, Fetching, without a place: the child of a fork asks the kernel whether it has them.
-void miss_handler::put_zeros(page_range claimed, bool writable) {
+void miss_handler::put_zeros(page_range claimed, bool writable, bool is_walk) {
   int failure = 0;
   std::size_t done = 0;
   backoff waiting;
@@ -128,10 +128,12 @@ void miss_handler::put_zeros(page_range claimed, bool writable) {
     wait_for_kernel_memory(failure, &waiting);
   }
   for (page_id page = claimed.first; page < claimed.end(); ++page) {
-    shared_.pages.update(page, [writable](page_word now) {
+    const page_word filled = shared_.pages.update(page, [writable](page_word now) {
       return now.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
     });
-    shared_.admit(page, temperature::warm);
+    const unsigned epochs_away = shared_.evictions.epochs_since(filled.epoch());
+    const bool passes = is_walk && epochs_away >= eviction_clock::epochs_a_budget;
+    shared_.admit(page, passes ? temperature::passing : temperature::warm);
   }
 }
 
@@ -143,7 +145,7 @@ std::size_t miss_handler::bring_empty(page_range range, unsigned eviction_priori
            claim_remote(claimed.end(), eviction_priority)) {
       ++claimed.count;
     }
-    if (claimed.count > 0) put_zeros(claimed, /*writable=*/true);
+    if (claimed.count > 0) put_zeros(claimed, /*writable=*/true, /*is_walk=*/true);
     brought += claimed.count;
     page = claimed.count > 0 ? claimed.end() : page + 1;
   }

@@ -42,7 +42,7 @@ class miss_handler {
   [[nodiscard]] page_range claim_neighbours(page_id page);
   [[nodiscard]] bool claim_untouched(page_id page);
   [[nodiscard]] bool claim_remote(page_id page, unsigned eviction_priority);
-  void put_zeros(page_range claimed, bool writable);
+  void put_zeros(page_range claimed, bool writable, bool is_walk);
   [[nodiscard]] outcome on_resident(page_id page, bool write);
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);

@@ -100,6 +100,22 @@ ALONE long twice_indexed(const long* a, const int* b, const int* c, size_t n) {
   return total;
 }
 
+// Rows: where they begin is read in order. Here an iteration hands the index on to the next one, ...
+ALONE void of_rows(const long* restrict a, const unsigned* restrict first, long* restrict sums, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    long sum = 0;
+    for (unsigned at = first[i]; at < first[i + 1]; ++at) sum += a[at];
+    sums[i] = sum;
+  }
+}
+
+// ... and here it does not.
+ALONE void of_stretches(long* restrict a, const int* restrict from, const int* restrict to, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    for (int at = from[i]; at < to[i]; ++at) a[at] += at;
+  }
+}
+
 // No gathers: their indices are read only until something happens, or change, or are not always needed.
 ALONE long until_negative(const long* a, const int* b, size_t n) {
   long total = 0;
@@ -290,6 +306,36 @@ static void check_computed(long* a, int* b) {
   free(divisors);
 }
 
+// Short rows, and none at both ends, since the runtime may be told of the begin of each row, or of its end.
+static void check_rows(long* a) {
+  enum { row = 13 };
+  unsigned* const first = at_end((used + 1) * sizeof *first, 0);
+  long* const sums = calloc(used, sizeof *sums);
+  begin();
+  for (size_t i = 0; i <= used; ++i) first[i] = 5 + row * (unsigned)(i == 0 ? 0 : i == used ? used - 2 : i - 1);
+  for (size_t i = 0; i < used; ++i) use(&a[first[i]]);
+  of_rows(a, first, sums, used);
+  EXPECT(is_told() && counted.gathered_to_write == 0);
+  for (size_t i = 0; i < used; ++i) {
+    for (unsigned at = first[i]; at < first[i + 1]; ++at) sums[i] -= a[at];
+    EXPECT(sums[i] == 0);
+  }
+  // Neighbours are passed on together.
+  EXPECT(counted.gathered < 5000);
+
+  int* const from = at_end(used * sizeof *from, 0);
+  int* const to = at_end(used * sizeof *to, 0);
+  begin();
+  for (size_t i = 0; i < used; ++i) {
+    from[i] = (int)(i * 48271 % 100000);
+    to[i] = from[i] + (int)(i % 3);
+    use(&a[from[i]]);
+  }
+  of_stretches(a, from, to, used);
+  EXPECT(is_told() && counted.gathered_to_write == counted.gathered);
+  free(sums);
+}
+
 // Indices end in the middle of what the loops were promised, and the next ones lead nowhere.
 static void check_ends(const long* a, int* b) {
   long right = 0;
@@ -372,6 +418,7 @@ int main(void) {
   b[used - 1] = 210000;
   check_shapes(a, b);
   check_computed(a, b);
+  check_rows(a);
   for (size_t i = 0; i < used; ++i) b[i] = (int)(i * 48271 % 100000);
   check_ends(a, b);
   check_rest(a, b);

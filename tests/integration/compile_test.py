@@ -198,7 +198,7 @@ class Code(Directory):
                 computed = {"hashed", "of_column", "two_ways"}
                 self.assertEqual(said, {(name, True, "read") for name in done} | {
                     *((name, True, "read, computed") for name in computed), ("by_chance", True, "written, computed"),
-                    ("scatter", True, "written"),
+                    ("scatter", True, "written"), ("of_rows", True, "read, rows"), ("of_stretches", True, "written, rows"),
                     ("that_writes", False, "the loop writes to the array of indices"),
                     ("until_negative", False, "the loop has more than one exit, or not at its end")})
 
