@@ -53,9 +53,7 @@ void two_queues::admit(page_id page, temperature how) {
   if (how == temperature::hot) return proven_.push_back(page);
   if (how == temperature::passing) {
     histories_[page] = 0;
-    const bool stays = ++passed_ >= one_in_few;
-    if (stays) passed_ = 0;
-    (stays ? newcomers_ : passing_).push_back(page);
+    (is_turn(passed_) ? newcomers_ : passing_).push_back(page);
     // They came while there was room.
     if (passing_.size() > 2 * room_of_walks()) newcomers_.push_back(passing_.pop_front());
     return;
@@ -87,6 +85,10 @@ std::size_t two_queues::select(std::span<page_id> victims) {
   return found;
 }
 
+bool two_queues::is_turn(unsigned& count) {
+  return count++ / in_a_row % one_in_few == one_in_few - 1;
+}
+
 std::size_t two_queues::share_of_all(double share) const {
   return static_cast<std::size_t>(static_cast<double>(size()) * share);
 }
@@ -99,11 +101,10 @@ std::size_t two_queues::room_of_walks() const {
 
 // Where the next victim comes from. Requires: there is a page.
 two_queues::queue two_queues::next() {
-  const bool is_turn = ++victims_ >= one_in_few;
-  if (is_turn) victims_ = 0;
+  const bool is_other = is_turn(victims_);
   const bool is_walk = passing_.size() > room_of_walks();
   const bool others = !newcomers_.empty() || !proven_.empty();
-  if (!others || (!passing_.empty() && is_walk != is_turn)) return queue::passing;
+  if (!others || (!passing_.empty() && is_walk != is_other)) return queue::passing;
   if (proven_.empty()) return queue::newcomers;
   return newcomers_.size() > share_of_all(newcomers_share_) ? queue::newcomers : queue::proven;
 }

@@ -29,8 +29,10 @@ class two_queues final : public policy {
   static constexpr double usual_newcomers = 0.1;
   static constexpr double least_newcomers = 0.03;
   static constexpr double most_newcomers = 0.3;
-  // Of pages that pass, and of victims while a walk goes on.
+  // Of pages that pass, and of victims while a walk goes on: neighbours together, so that what a walk misses comes in
+  // long runs, too.
   static constexpr unsigned one_in_few = 16;
+  static constexpr unsigned in_a_row = 64;
 
   // The share of newcomers begins with the usual one, and follows the misses.
   explicit two_queues(residency& pages) : two_queues(pages, usual_newcomers, true) {}
@@ -63,6 +65,7 @@ class two_queues final : public policy {
   two_queues(residency& pages, double newcomers, bool follows);
   [[nodiscard]] unsigned note_return(page_id page, bool is_soon, bool is_little_late);
   void note_departure(page_id page, queue from);
+  [[nodiscard]] static bool is_turn(unsigned& count);
   [[nodiscard]] std::size_t share_of_all(double share) const;
   [[nodiscard]] std::size_t room_of_walks() const;
   [[nodiscard]] queue next();
@@ -74,8 +77,8 @@ class two_queues final : public policy {
   page_queue newcomers_;
   page_queue proven_;  // entries: a page, and in the bits from rounds_shift on how often it still goes round
   page_queue passing_;
-  unsigned passed_ = 0;   // since one stayed
-  unsigned victims_ = 0;  // since one was of the other pages, or of those that pass
+  unsigned passed_ = 0;
+  unsigned victims_ = 0;
   std::uint8_t* histories_;
   std::array<departures, 2> left_{};
   std::size_t left_since_adapting_ = 0;
