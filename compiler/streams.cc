@@ -182,7 +182,7 @@ void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
       std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
       std::optional<slice> computed;
       if (why == nullptr) computed = slice_of(access, loop, evolution_, dominators_);
-      if (computed) find_followed(*computed, loop, dominators_, aliases_);
+      if (computed) find_followed(*computed, loop, evolution_, dominators_, aliases_);
       if (computed && !computed->next.empty()) found.reset();
       if (found) computed.reset();
       // Around inner loops, single places were not worth their code.

@@ -93,7 +93,7 @@ ALONE long divided(const long* a, const unsigned* b, const unsigned* c, size_t n
   return total;
 }
 
-// One gather: the positions of the other are not read in order.
+// The positions of the other are not read in order: when they have come, it is looked ahead for, too.
 ALONE long twice_indexed(const long* a, const int* b, const int* c, size_t n) {
   long total = 0;
   for (size_t i = 0; i < n; ++i) total += a[b[c[i]] ^ 1];
@@ -114,6 +114,27 @@ ALONE void of_stretches(long* restrict a, const int* restrict from, const int* r
   for (size_t i = 0; i < n; ++i) {
     for (int at = from[i]; at < to[i]; ++at) a[at] += at;
   }
+}
+
+// What is accessed in some iterations only is not looked for: here only its index is.
+ALONE long sometimes_indexed(const long* a, const int* b, const int* c, const char* wanted, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const int place = b[c[i] * 3 & 0x3fff];
+    total += place;
+    if (wanted[i] == 1) total += a[place];
+  }
+  return total;
+}
+
+// The places may change before they are read: the copy reads none.
+ALONE long that_mends_places(const long* a, const int* b, const int* c, int* others, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    others[i] &= 0x3fff;
+    total += a[b[c[i]]];
+  }
+  return total;
 }
 
 // No gathers: their indices are read only until something happens, or change, or are not always needed.
@@ -300,9 +321,37 @@ static void check_computed(long* a, int* b) {
   EXPECT(counted.gathered == 0);
   for (size_t i = 0; i < used; ++i) divisors[i] = (unsigned)i;
   begin();
-  for (size_t i = 0; i < used; ++i) use(&b[divisors[i]]);
-  EXPECT(twice_indexed(a, b, (const int*)divisors, used) != 1);
-  EXPECT(is_told());
+  int* const places = at_end(used * sizeof *places, 0);
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    places[i] = (int)(i * 7919 % used);
+    const long* const at = &a[b[places[i]] ^ 1];
+    right += *at;
+    use(&b[places[i]]);
+    use(at);
+  }
+  EXPECT(twice_indexed(a, b, places, used) == right && is_told());
+
+  char* const wanted = calloc(used, 1);
+  begin();
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    right += b[places[i] * 3 & 0x3fff];
+    use(&b[places[i] * 3 & 0x3fff]);
+  }
+  EXPECT(sometimes_indexed(a, b, places, wanted, used) == right && is_told());
+  free(wanted);
+
+  begin();
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    places[i] |= i % 3 == 0 ? 1 << 30 : 0;
+    right += a[b[places[i] & 0x3fff]];
+  }
+  for (size_t i = 0; i < used; ++i) {
+    if (i % 512 < 500) places[i] &= 0x3fff;
+  }
+  EXPECT(that_mends_places(a, b, places, places, used) == right);
   free(divisors);
 }
 
