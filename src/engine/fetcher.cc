@@ -71,7 +71,7 @@ std::byte* fetcher::buffer_of(const flight& incoming) const {
 
 // A frame is charged before the page is claimed: the other way round, a page in Fetching could wait for a frame, and
 // with it every thread that needs the page.
-outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* prefetched) {
+outcome fetcher::fetch(page_id page, bool write, bool announced, window ahead, std::size_t* prefetched) {
   if (!has_room()) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
   page_word word = shared_.pages.load(page);
@@ -88,16 +88,18 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   shared_.count.prefetched_pages.add(count - 1);
 
   const bool write_ahead = write && ahead.is_walk;
+  const purpose missed{.write = write, .demanded = page, .are_wanted = false, .is_walk = announced};
+  const purpose others{.write = write_ahead, .demanded = {}, .are_wanted = false, .is_walk = announced};
   if (shared_.far.direct(word.place()) != nullptr) {
     const std::span<page_id> all = std::span(claimed).first(count);
-    if (write == write_ahead) return fetch_direct(all, {write, page});
-    const outcome reached = fetch_direct(all.first(1), {write, page});
-    if (count > 1) static_cast<void>(fetch_direct(all.subspan(1), {write_ahead, {}}));
+    if (write == write_ahead) return fetch_direct(all, missed);
+    const outcome reached = fetch_direct(all.first(1), missed);
+    if (count > 1) static_cast<void>(fetch_direct(all.subspan(1), others));
     return reached;
   }
   // The page that somebody waits for travels alone, so that it need not wait for the others.
-  start(std::span(claimed).first(1), {write, page});
-  if (count > 1) start(std::span(claimed).subspan(1, count - 1), {write_ahead, {}});
+  start(std::span(claimed).first(1), missed);
+  if (count > 1) start(std::span(claimed).subspan(1, count - 1), others);
   return outcome::in_flight;
 }
 

@@ -31,8 +31,9 @@ class fetcher {
   ~fetcher();
 
   // Starts to fetch `page` for a miss, and the pages of `ahead` that are Remote and fit the budget. `write`: the
-  // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
-  [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched) FAR_REQUIRES(lock);
+  // waiting access is a write. `announced`: by a walk. `prefetched`: how many pages of `ahead` come in too.
+  [[nodiscard]] outcome fetch(page_id page, bool write, bool announced, window ahead, std::size_t* prefetched)
+      FAR_REQUIRES(lock);
 
   // What is known of pages that nobody waits for yet.
   struct expectation {

@@ -71,10 +71,11 @@ prospect hinted_path::expect_again(page_id page, const hint& about) noexcept {
 bool hinted_path::follow(const plan& chosen, const hint& about) noexcept {
   bool is_unattended = prefetch(chosen.ahead, &about);
   const bool has_started = is_unattended;
+  const demand cause = about.sequential && chosen.first + 1 < chosen.end ? demand::walk : demand::hint;
   for (page_id page = chosen.first; page < chosen.end; ++page) {
     if (expect_again(page, about) != prospect::missing) continue;
     engine_.count().hinted_misses.add();
-    pages_.bring({.page = page, .write = about.write, .cause = demand::hint});
+    pages_.bring({.page = page, .write = about.write, .cause = cause});
     is_unattended = false;
     static_cast<void>(expect_again(page, about));  // may mark it
   }
