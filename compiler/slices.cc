@@ -305,6 +305,31 @@ void find_followed(slice& one, const llvm::Loop& loop, llvm::ScalarEvolution& ev
   }
 }
 
+namespace {
+
+// Reads what `original` reads, at `address`, and returns where the loop goes from there. If that is nowhere, the code
+// goes on with `next`.
+llvm::Value* follow_on(const follow& step, llvm::LoadInst& original, llvm::Align alignment, llvm::Value* address,
+                       llvm::BasicBlock* next, llvm::ValueToValueMapTy& values, llvm::IRBuilder<>& at) {
+  llvm::LLVMContext& context = at.getContext();
+  const bool is_number = step.pointer != nullptr;
+  llvm::LoadInst* const read = at.CreateAlignedLoad(is_number ? original.getType() : at.getPtrTy(), address, alignment);
+  read->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
+  llvm::Value* const there = at.CreateFreeze(read);
+  if (is_number) {
+    values[&original] = there;
+    copy_computed(step.computed, values, at);
+    const auto copied = values.find(step.pointer);
+    return at.CreateFreeze(copied != values.end() ? static_cast<llvm::Value*>(copied->second) : step.pointer);
+  }
+  auto* const further = llvm::BasicBlock::Create(context, "farheap.look.further", next->getParent());
+  at.CreateCondBr(at.CreateIsNull(there), next, further);
+  at.SetInsertPoint(further);
+  return at.CreatePtrAdd(there, at.getInt64(static_cast<std::uint64_t>(step.offset)));
+}
+
+}  // namespace
+
 // For each pass:
 //
 //     plan = __farheap_look(pass, ...);                 how many iterations to go through, and from which one to look
@@ -352,22 +377,8 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
     };
     llvm::Value* address = at.CreateFreeze(copy_of(one.pointer));
     for (std::size_t i = 0; i < followed; ++i) {
-      auto* const original = llvm::cast<llvm::LoadInst>(one.access);
-      const follow& step = one.next[i];
-      llvm::LoadInst* const read = at.CreateAlignedLoad(step.pointer != nullptr ? original->getType() : at.getPtrTy(),
-                                                        address, i == 0 ? original->getAlign() : llvm::Align(1));
-      read->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
-      llvm::Value* const there = at.CreateFreeze(read);
-      if (step.pointer != nullptr) {
-        values[original] = there;
-        copy_computed(step.computed, values, at);
-        address = at.CreateFreeze(copy_of(step.pointer));
-        continue;
-      }
-      auto* const further = block("farheap.look.further");
-      at.CreateCondBr(at.CreateIsNull(there), next, further);
-      at.SetInsertPoint(further);
-      address = at.CreatePtrAdd(there, at.getInt64(static_cast<std::uint64_t>(step.offset)));
+      auto* const read = llvm::cast<llvm::LoadInst>(one.access);
+      address = follow_on(one.next[i], *read, i == 0 ? read->getAlign() : llvm::Align(1), address, next, values, at);
     }
     llvm::Value* const is_missing = at.CreateICmpUGT(emit.state_of(at, address), at.getInt8(last_quiet_state));
     at.CreateCondBr(at.CreateAnd(at.CreateICmpUGE(k, from), is_missing), missing, next);

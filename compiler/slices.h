@@ -23,7 +23,7 @@ inline constexpr std::size_t most_followed = 2;
 struct follow {
   std::int64_t offset;  // bytes from where the pointer leads
   bool write;
-  llvm::Value* pointer = nullptr;                      // the address that is computed by a number
+  llvm::Value* pointer = nullptr;                       // the address that is computed by a number
   llvm::SmallVector<llvm::Instruction*, 8> computed{};  // ... and what computes it, as in a slice
 };
 

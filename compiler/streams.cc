@@ -324,7 +324,8 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
                              std::to_string(one.step_bytes)});
   }
   for (const gather& one : chosen.gathers) {
-    chosen_report().add(*one.access, remarks_, {"gather", true, std::string(one.write ? "written" : "read") + (one.of_rows ? ", rows" : "")});
+    chosen_report().add(*one.access, remarks_,
+                        {"gather", true, std::string(one.write ? "written" : "read") + (one.of_rows ? ", rows" : "")});
   }
   for (const slice& one : chosen.slices) {
     const std::string how = one.write ? "written, " : "read, ";

@@ -366,7 +366,8 @@ void fetcher::land(flight& incoming) {
     arrivals[count++] = {incoming.pages[i], incoming.sources[i]};
   }
   const std::optional<page_id> demanded = incoming.demanded ? std::optional(incoming.pages[0]) : std::nullopt;
-  install({arrivals.data(), count}, {incoming.write, demanded, incoming.are_wanted, incoming.is_walk}, buffer_of(incoming));
+  install({arrivals.data(), count}, {incoming.write, demanded, incoming.are_wanted, incoming.is_walk},
+          buffer_of(incoming));
   if (incoming.failed != 0) return retry_or_give_up(incoming);
   end(incoming);
 }

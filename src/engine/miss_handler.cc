@@ -76,8 +76,7 @@ window miss_handler::look_around(page_id page) {
   return largest_window_ < neighbourhood::region_pages ? window{} : neighbours_.around(page);
 }
 
-outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write,
-                            bool is_walk) {
+outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool is_walk) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
   if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
   const window ahead = look_ahead(streams, page);

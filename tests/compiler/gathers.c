@@ -319,10 +319,13 @@ static void check_computed(long* a, int* b) {
   reset_counts();
   EXPECT(divided(a, indices, divisors, used) != 1);
   EXPECT(counted.gathered == 0);
-  for (size_t i = 0; i < used; ++i) divisors[i] = (unsigned)i;
-  begin();
+  free(divisors);
+}
+
+static void check_chains(const long* a, const int* b) {
+  long right = 0;
   int* const places = at_end(used * sizeof *places, 0);
-  right = 0;
+  begin();
   for (size_t i = 0; i < used; ++i) {
     places[i] = (int)(i * 7919 % used);
     const long* const at = &a[b[places[i]] ^ 1];
@@ -352,7 +355,6 @@ static void check_computed(long* a, int* b) {
     if (i % 512 < 500) places[i] &= 0x3fff;
   }
   EXPECT(that_mends_places(a, b, places, places, used) == right);
-  free(divisors);
 }
 
 // Short rows, and none at both ends, since the runtime may be told of the begin of each row, or of its end.
@@ -467,6 +469,7 @@ int main(void) {
   b[used - 1] = 210000;
   check_shapes(a, b);
   check_computed(a, b);
+  check_chains(a, b);
   check_rows(a);
   for (size_t i = 0; i < used; ++i) b[i] = (int)(i * 48271 % 100000);
   check_ends(a, b);
