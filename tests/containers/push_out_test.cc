@@ -1,5 +1,5 @@
-// Questions about rows whose keys are here, which are pushed out for them, when the far tier has no room. Needs permission
-// for userfaultfd.
+// Questions about rows whose keys are here, which are pushed out for them, when the far tier has no room. Needs
+// permission for userfaultfd.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -57,8 +57,8 @@ class push_outs : public heap::real_pager_test<> {
   std::unique_ptr<dataframe> frame_;
 };
 
-// What does not leave stays, and one attempt is enough to know, for all questions of the call. Once there is room, pages
-// are pushed out again.
+// What does not leave stays, and one attempt is enough to know, for all questions of the call. Once there is room,
+// pages are pushed out again.
 TEST_F(push_outs, end_soon_where_the_far_tier_has_no_room) {
   make();
   const std::uint64_t all = pages_asked();

@@ -93,8 +93,8 @@ TEST_F(simulated_containers, vectors_are_read_together) {
   EXPECT_EQ(wrong.load(), 0u);
 }
 
-// Walks over one frame that does not fit, for which fibers copy numbers ahead; and one that makes a column of a frame of
-// its own, so that what it makes takes the room of what the others read.
+// Walks over one frame that does not fit, for which fibers copy numbers ahead; and one that makes a column of a frame
+// of its own, so that what it makes takes the room of what the others read.
 TEST_F(simulated_containers, walks_pass_by_together) {
   constexpr std::int64_t count = 60'000;
   const auto add = [&](dataframe& to, const char* name, std::int64_t factor) {
