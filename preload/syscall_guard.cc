@@ -27,6 +27,7 @@
 #include "preload/direct_calls.h"
 #include "preload/in_runtime.h"
 #include "preload/raw_calls.h"
+#include "preload/relayed_handlers.h"
 #include "preload/runtime.h"
 #include "preload/signals.h"
 #include "preload/syscall_memory.h"
@@ -199,9 +200,12 @@ void change_action(ucontext_t& context) {
   long result = 0;
   if (signal_is_ours(number)) {
     exchange_program_action(number, given != nullptr ? &action : nullptr, &before);
-  } else {
+  } else if (only_raw_calls) {
     result = far_raw_syscall(SYS_rt_sigaction, number, given != nullptr ? reinterpret_cast<long>(&action) : 0,
                              reinterpret_cast<long>(&before), registers[REG_R10]);
+  } else {
+    result = exchange_relayed_action(number, given != nullptr ? &action : nullptr, &before,
+                                     static_cast<std::size_t>(registers[REG_R10]));
   }
   if (result == 0 && old != nullptr) *old = before;
   registers[REG_RAX] = result;
@@ -452,6 +456,7 @@ void guard_started_thread() noexcept {
 
 void guard_child() noexcept {
   open_program_actions_in_child();
+  open_relayed_actions_in_child();
   arm_child();
 }
 

@@ -36,6 +36,9 @@ inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
 
 [[nodiscard]] thread_state& this_thread() noexcept;
 
+// Whether it is the stack that this thread has from us.
+[[nodiscard]] bool is_on_signal_stack(std::uintptr_t stack_pointer) noexcept;
+
 // Bytes of the floating-point state that the kernel left behind a signal frame.
 [[nodiscard]] std::size_t extended_state_bytes(const void* fpregs) noexcept;
 
