@@ -277,16 +277,6 @@ bool far_end_site_call(far::preload::site_call* call) noexcept;
 
 }  // extern "C"
 
-namespace far::preload {
-namespace {
-
-bool touches_far(const pager::pager& pager, const site_call& call) {
-  return (far_site_rules[call.number] & looks_closer) != 0 || any_may_be_far(pager, call.given);
-}
-
-}  // namespace
-}  // namespace far::preload
-
 extern "C" {
 
 // Decides how the call is made, and holds what it touches. This and the next run with all signals blocked but those of
@@ -302,7 +292,7 @@ void far_begin_site_call(far::preload::site_call* call) noexcept {
     call->next = next_step::dispatch;
     return;
   }
-  if (!touches_far(*pager, *call)) return;
+  if (!may_touch_far(*pager, call->number, call->given)) return;
   const int saved_errno = errno;
   as_guard([&] {
     // Copies: the caller's stack may be far, and nothing of it is touched while locks are held.

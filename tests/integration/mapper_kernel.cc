@@ -1,10 +1,19 @@
 // Scenarios of mapper: calls that change memory beside the usual ones (protection keys, seals, shared segments, memory
-// policies), and signal handlers on stacks that the program has mapped.
+// policies), structures with pointers, and signal handlers on stacks that the program has mapped.
+#include <linux/fiemap.h>
+#include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
 #include <pthread.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <ucontext.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "mapper_tools.h"
 
@@ -28,17 +37,19 @@ void protection_keys() {
   char* const block = map_aligned(block_bytes);
   fill(block, block_bytes, 1);
   say("takes access away", protect_with_key(block, block_bytes, PROT_NONE, -1));
-  say("which is gone", access(block));
+  say("which is gone", std::string(access(block)));
+  say("and cannot be populated", madvise(block, page, MADV_POPULATE_READ));
   press();
   say("gives it back", protect_with_key(block, block_bytes, both, -1));
   say("holds", content(block, block_bytes, 1));
   char* const reserved = map(8 * block_bytes, PROT_NONE);
   say("a reservation in use", protect_with_key(reserved, block_bytes, both, -1));
   say("and the next part by name", pkey_mprotect(reserved + block_bytes, block_bytes, both, -1));
+  say("can be populated", madvise(reserved, page, MADV_POPULATE_WRITE));
   fill(reserved, 2 * block_bytes, 2);
   press();
   say("holds", content(reserved, 2 * block_bytes, 2));
-  say("behind it", access(reserved + 2 * block_bytes));
+  say("behind it", std::string(access(reserved + 2 * block_bytes)));
   say("a key that nobody has", protect_with_key(block, mib, PROT_READ, 9));
   fill(block, page, 3);
   const int key = pkey_alloc(0, PKEY_DISABLE_WRITE);
@@ -51,14 +62,14 @@ void protection_keys() {
     *const_cast<volatile char*>(later) = 1;
     return "writable";
   };
-  say("without the right", writable());
+  say("without the right", std::string(writable()));
   say("pkey_set", pkey_set(key, 0));
   fill(later, block_bytes, 4);
   press();
   say("holds", content(later, block_bytes, 4));
   say("pkey_set", pkey_set(key, PKEY_DISABLE_WRITE));
   press();
-  say("without the right again", writable());
+  say("without the right again", std::string(writable()));
 }
 
 void sealed() {
@@ -118,9 +129,9 @@ void shared_segments() {
   press();
   say("the same bytes", content(block + 2 * mib, mib, 2));
   say("before them", content(block, mib, 1));
-  say("behind them", std::string(content(block + 3 * mib, mib, 1 + static_cast<int>(3 * mib / page * 7))));
+  say("behind them", content(block + 3 * mib, mib, 1 + static_cast<int>(3 * mib / page * 7)));
   say("shmdt", shmdt(block + mib));
-  say("which is gone", access(block + mib));
+  say("which is gone", std::string(access(block + mib)));
   say("shmdt again", shmdt(block + mib));
   say("shmdt of the other", shmdt(block + 2 * mib));
   shmctl(segment, IPC_RMID, nullptr);
@@ -163,6 +174,40 @@ void memory_policies() {
   say("holds", content(block, block_bytes, 2));
 }
 
+// What a structure points to, or what follows it, is also memory that the kernel reads or writes.
+void pointers_in_structures() {
+  constexpr std::size_t extents = 500;
+  constexpr std::size_t instructions = 4000;
+  constexpr sock_filter pass = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  const int udp = socket(AF_INET, SOCK_DGRAM, 0);
+  ifconf list{};
+  list.ifc_len = 64 * sizeof(ifreq);
+  list.ifc_buf = static_cast<char*>(std::malloc(64 * sizeof(ifreq)));
+  press();
+  say("interfaces", ioctl(udp, SIOCGIFCONF, &list));
+  say("some", static_cast<long>(list.ifc_len > 0 && list.ifc_req[0].ifr_name[0] != 0));
+  auto* const map_of_file = static_cast<fiemap*>(std::calloc(1, sizeof(fiemap) + extents * sizeof(fiemap_extent)));
+  map_of_file->fm_length = FIEMAP_MAX_OFFSET;
+  map_of_file->fm_extent_count = extents;
+  const int file = file_of(mib, 1);
+  press();
+  const bool mapped = ioctl(file, FS_IOC_FIEMAP, map_of_file) == 0;
+  std::printf("extents: %s\n", mapped || errno == EOPNOTSUPP ? "known, if to the file system" : std::strerror(errno));
+  auto* const code = static_cast<sock_filter*>(std::malloc(instructions * sizeof(sock_filter)));
+  std::fill_n(code, instructions, sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, 0});
+  code[instructions - 1] = pass;
+  auto* const filter = static_cast<sock_fprog*>(std::malloc(sizeof(sock_fprog)));
+  *filter = {.len = 64, .filter = code + instructions - 64};
+  press();
+  say("filter of a socket", setsockopt(udp, SOL_SOCKET, SO_ATTACH_FILTER, filter, sizeof *filter));
+  *filter = {.len = instructions, .filter = code};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  press();
+  say("filter of the process", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter));
+  press();
+  say("another one", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter));
+}
+
 namespace {
 
 volatile long handled;
@@ -182,23 +227,33 @@ void set_handler(int signal, int flags) {
   sigaction(signal, &action, nullptr);
 }
 
-// What it interrupts must find its registers, those of the processor's vector unit, too.
+// Waits without a system call or a function call, so that nothing below its stack pointer is touched. What a handler
+// interrupts must find its registers, those of the processor's vector unit, too.
+double spin_until(long wanted) {
+  double half = static_cast<double>(wanted) + 0.5;
+  while (handled < wanted) half += 0.0;
+  return half;
+}
+
+// Far memory leaves while the thread spins; only then comes the signal.
+void interrupt(pthread_t thread, int signal) {
+  press();
+  pthread_kill(thread, signal);
+}
+
 void run_coroutine() {
-  const double half = static_cast<double>(handled) + 0.5;
+  const pthread_t self = pthread_self();
   double sum = 0;
-  for (int i = 0; i < 4; ++i) {
-    swapcontext(&coroutine, &outside);
-    raise(SIGUSR1);
-    sum += half;
+  for (long round = 1; round <= 2; ++round) {
+    std::thread interrupter([self] { interrupt(self, SIGUSR1); });
+    sum += spin_until(round);
+    interrupter.join();
   }
   std::printf("in the coroutine: %.1f\n", sum);
 }
 
 void* be_interrupted(void*) {
-  for (int i = 0; i < 3; ++i) {
-    press();
-    raise(SIGUSR2);
-  }
+  std::printf("in the thread: %.1f\n", spin_until(3));
   return nullptr;
 }
 
@@ -215,16 +270,14 @@ void signals_on_stacks() {
   coroutine.uc_stack.ss_size = stack_bytes;
   coroutine.uc_link = &outside;
   makecontext(&coroutine, run_coroutine, 0);
-  for (int i = 0; i < 5; ++i) {
-    if (i < 4) press();
-    swapcontext(&outside, &coroutine);
-  }
+  swapcontext(&outside, &coroutine);
   say("handled", handled);
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstack(&attributes, map(stack_bytes), stack_bytes);
   pthread_t thread{};
   pthread_create(&thread, &attributes, be_interrupted, nullptr);
+  interrupt(thread, SIGUSR2);
   pthread_join(thread, nullptr);
   say("handled", handled);
   struct sigaction now {};

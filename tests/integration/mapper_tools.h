@@ -161,6 +161,7 @@ void protection_keys();
 void sealed();
 void shared_segments();
 void memory_policies();
+void pointers_in_structures();
 void signals_on_stacks();
 
 }  // namespace mapper
