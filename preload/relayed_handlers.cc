@@ -66,8 +66,8 @@ far_relay_signal:
   jmp *%r11
 )");
 
-// As the kernel places a frame: below the red zone of what was interrupted. A handler that interrupts another one on our
-// signal stack stays there.
+// As the kernel places a frame: below the red zone of what was interrupted. A handler that interrupts another one on
+// our signal stack stays there.
 far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept {
   using namespace far::preload;
   void* const handler = handlers[static_cast<std::size_t>(number)].load(std::memory_order_relaxed);

@@ -1,6 +1,6 @@
-// Signal handlers of the program that want no signal stack, in fault_mode::in_line. The kernel would push their frame on
-// the thread's own stack, which may be far, and end the process where that is not resident: its own misses nobody can
-// resolve. So it pushes the frame on our signal stack, and we move it to where it belongs, as the thread itself.
+// Signal handlers of the program that want no signal stack, in fault_mode::in_line. The kernel would push their frame
+// on the thread's own stack, which may be far, and end the process where that is not resident: its own misses nobody
+// can resolve. So it pushes the frame on our signal stack, and we move it to where it belongs, as the thread itself.
 #pragma once
 
 #include "preload/signals.h"

@@ -89,8 +89,7 @@ const sock_fprog* filter_of(long number, const std::array<long, 6>& arguments) {
   const auto at = [&arguments](std::size_t index) { return reinterpret_cast<const sock_fprog*>(arguments[index]); };
   switch (number) {
     case SYS_seccomp: return arguments[0] == SECCOMP_SET_MODE_FILTER ? at(2) : nullptr;
-    case SYS_prctl:
-      return arguments[0] == PR_SET_SECCOMP && arguments[1] == SECCOMP_MODE_FILTER ? at(2) : nullptr;
+    case SYS_prctl: return arguments[0] == PR_SET_SECCOMP && arguments[1] == SECCOMP_MODE_FILTER ? at(2) : nullptr;
     case SYS_setsockopt: {
       const bool is_filter = arguments[2] == SO_ATTACH_FILTER || arguments[2] == SO_ATTACH_REUSEPORT_CBPF;
       return arguments[1] == SOL_SOCKET && is_filter ? at(3) : nullptr;
@@ -156,7 +155,8 @@ class collector {
       case shape::option:
         hold(memory, std::min<std::size_t>(size_argument(row.count), largest_buffer_bytes));
         return collect_filter();
-      case shape::filter: return filter_of(call_.number, call_.given) != nullptr ? collect_filter() : guess_again(memory);
+      case shape::filter:
+        return filter_of(call_.number, call_.given) != nullptr ? collect_filter() : guess_again(memory);
     }
   }
 

@@ -40,8 +40,7 @@ struct guarded_call {
 [[nodiscard]] bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& arguments) noexcept;
 
 // The same for everything that a call touches, also by way of pointers in memory.
-[[nodiscard]] bool may_touch_far(const pager::pager& pager, long number,
-                                 const std::array<long, 6>& arguments) noexcept;
+[[nodiscard]] bool may_touch_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) noexcept;
 
 // Pins the memory that the call touches. The call becomes the thread's innermost one. Returns nullptr when it touches
 // nothing far, unless `anyway` is set. Requires: an undispatched_section, and a section of the runtime.

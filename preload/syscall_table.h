@@ -25,7 +25,8 @@ enum class shape : std::uint8_t {
   return kind == shape::request || kind == shape::option || kind == shape::filter;
 }
 
-// Whether the call follows pointers in memory, which may be far although no argument is: always, or with some arguments.
+// Whether the call follows pointers in memory, which may be far although no argument is: always, or with some
+// arguments.
 [[nodiscard]] constexpr bool is_nested(shape kind) {
   return kind == shape::vectors || kind == shape::message || kind == shape::messages || kind == shape::strings ||
          kind == shape::waiters || depends_on_arguments(kind);

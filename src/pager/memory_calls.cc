@@ -223,14 +223,14 @@ result<void> memory_calls::protect_with_key(std::byte* address, std::size_t byte
 // The kernel is not told, or the pages could not leave: it would refuse to drop those that the program cannot write to.
 result<void> memory_calls::seal(std::byte* address, std::size_t bytes) {
   return outcome("mseal", parts_.inside([&] {
-    return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop,
-                           [&](const address_map::part& part) {
-                             if (part.traits.foreign) {
-                               return seal_in_kernel(parts_.address_of(part.range), parts_.bytes_of(part.range));
-                             }
-                             parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.sealed = true; });
-                             return 0;
-                           });
+    return parts_.for_each(
+        parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, [&](const address_map::part& part) {
+          if (part.traits.foreign) {
+            return seal_in_kernel(parts_.address_of(part.range), parts_.bytes_of(part.range));
+          }
+          parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.sealed = true; });
+          return 0;
+        });
   }));
 }
 

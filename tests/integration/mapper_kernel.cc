@@ -97,8 +97,8 @@ void sealed() {
   say("mremap, shorter", mremap(block + mib, mib, page, 0));
   char* const other = map_aligned(mib);
   say("mremap over it", mremap(other, mib, mib, MREMAP_MAYMOVE | MREMAP_FIXED, block + mib));
-  say("mremap out of the heap", mremap(block + mib, mib, mib, MREMAP_MAYMOVE | MREMAP_FIXED,
-                                       map(mib, PROT_NONE, anonymous | MAP_STACK)));
+  say("mremap out of the heap",
+      mremap(block + mib, mib, mib, MREMAP_MAYMOVE | MREMAP_FIXED, map(mib, PROT_NONE, anonymous | MAP_STACK)));
   say("drops what it could write", madvise(block + mib, page, MADV_DONTNEED));
   say("which reads", content(block + mib, page, 0));
   for (const int advice : {MADV_DONTNEED, MADV_FREE, MADV_DONTFORK, MADV_WIPEONFORK, MADV_GUARD_INSTALL}) {
@@ -221,7 +221,7 @@ void handle(int) {
 }
 
 void set_handler(int signal, int flags) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handle;
   action.sa_flags = flags;
   sigaction(signal, &action, nullptr);
@@ -280,7 +280,7 @@ void signals_on_stacks() {
   interrupt(thread, SIGUSR2);
   pthread_join(thread, nullptr);
   say("handled", handled);
-  struct sigaction now {};
+  struct sigaction now{};
   sigaction(SIGUSR2, nullptr, &now);
   std::printf("the action: %s, flags %x\n", now.sa_handler == handle ? "as set" : "another",
               static_cast<unsigned>(now.sa_flags));
