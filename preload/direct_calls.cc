@@ -6,6 +6,7 @@
 #include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,11 +15,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
-#include <iterator>
 #include <span>
 #include <string>
-#include <system_error>
 
 #include "base/units.h"
 #include "platform/runtime_thread.h"
@@ -244,10 +242,12 @@ bool state_fits() {
 }
 
 // Libraries that were initialised before us may have started threads, which could be inside the code that is changed.
+// Each thread is a directory there, which counts as a link. The C library's lists of directories would allocate memory,
+// for which an allocator of the program's own may not be ready before main.
 bool other_threads_run() {
-  std::error_code failed;
-  const std::filesystem::directory_iterator threads("/proc/self/task", failed);
-  return failed || std::distance(begin(threads), end(threads)) != 1;
+  constexpr nlink_t links_with_one_thread = 3;
+  struct stat threads{};
+  return ::stat("/proc/self/task", &threads) != 0 || threads.st_nlink != links_with_one_thread;
 }
 
 }  // namespace

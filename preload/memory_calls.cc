@@ -179,15 +179,16 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
     errno = saved_errno;
   }
   const bool reservation = protection == PROT_NONE || (flags & MAP_NORESERVE) != 0;
-  const bool proposes = address != nullptr && !touches && !reservation;
-  if (proposes && proposed.follows(bytes)) {
+  const bool proposes = address != nullptr && !touches;
+  if (proposes && (reservation ? proposed.follows_reservations() : proposed.follows(bytes))) {
     const int saved_errno = errno;
     void* const hinted = map_at_proposed_place(address, bytes, protection, flags);
     if (hinted != MAP_FAILED) return hinted;
     errno = saved_errno;
   }
   const result<std::byte*> mapped = in_runtime([&] { return far->map(bytes, protection & access_bits, page_bytes); });
-  if (mapped && proposes) proposed.came_elsewhere(mapped.value(), bytes);
+  if (mapped && proposes && reservation) proposed.reservation_came_elsewhere(mapped.value(), bytes);
+  if (mapped && proposes && !reservation) proposed.came_elsewhere(mapped.value(), bytes);
   if (mapped) return mapped.value();
   // A reservation for which there is no room is the kernel's; docs/run.md says what follows.
   if (reservation) return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);

@@ -525,6 +525,7 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"endless_ranges", endless_ranges},
                                   {"huge_pages", huge_pages},
                                   {"near_code", near_code},
+                                  {"reserved_in_place", reserved_in_place},
                                   {"terabyte", terabyte}};
 
 }  // namespace

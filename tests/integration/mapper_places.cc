@@ -40,6 +40,26 @@ void near_code() {
   }
 }
 
+// As the JVM's ZGC reserves its heap: at a place that it can compute with, and nowhere else.
+void reserved_in_place() {
+  constexpr std::size_t bytes = 6 * gib;
+  constexpr std::uintptr_t first = std::uintptr_t{1} << 42;
+  char* reserved = nullptr;
+  for (std::uintptr_t i = 0; i < 1000 && reserved == nullptr; ++i) {
+    auto* const place = reinterpret_cast<char*>(first + i * gib);
+    void* const got = mmap(place, bytes, PROT_NONE, anonymous | MAP_NORESERVE, -1, 0);
+    if (got == place) reserved = place;
+    if (got != place && got != MAP_FAILED) munmap(got, bytes);
+  }
+  say("a place that the program wants", reserved);
+  if (reserved == nullptr) return;
+  say("in use", mprotect(reserved + gib, mib, both));
+  fill(reserved + gib, mib, 1);
+  press();
+  say("holds", content(reserved + gib, mib, 1));
+  say("munmap", munmap(reserved, bytes));
+}
+
 // The heap of a Haskell program: a terabyte is reserved, and mapped again part by part where it is needed.
 void terabyte() {
   constexpr std::size_t block = 64 * mib;

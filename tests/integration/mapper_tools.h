@@ -146,6 +146,7 @@ void huge_pages();
 // mapper_places.cc
 void near_code();
 void terabyte();
+void reserved_in_place();
 void absurd_lengths();
 
 // mapper_locks.cc
