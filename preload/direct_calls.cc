@@ -83,6 +83,7 @@ constexpr std::array served_by_guard{SYS_rt_sigreturn,
                                      SYS_munlockall,
                                      SYS_mlockall,
                                      SYS_prctl,
+                                     SYS_ptrace,
                                      SYS_seccomp,
                                      SYS_io_uring_setup,
                                      SYS_io_setup};

@@ -114,6 +114,7 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   const long result = far_raw_clone(call, frame, armed ? const_cast<unsigned char*>(&child.selector) : nullptr);
   if (borrows) {
     state.lent_to_child = false;
+    state.wants_tracer = false;
     state.selector = selector_undispatched;  // the child used it too
   }
   // The memory that the child still held when it called exec.

@@ -25,6 +25,7 @@ struct thread_state {
   bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
   bool shared_with_child = false;                 // a child of ours that is no thread may run with this very state
   std::uint64_t mask_exchanged = 0;               // with the kernel, where a signal shield begins or ends
+  bool wants_tracer = false;                      // a child of vfork that is to be traced from its exec on
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // the signal stack that the program sees
   // The same within a handler that the kernel would have started without one: there was none, or SS_AUTODISARM.

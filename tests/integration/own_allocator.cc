@@ -1,11 +1,12 @@
 // A program with an allocator of its own that is not ready before main, like Lisp systems that are dumped to a file:
 // memory that is given out earlier must never be released. Prints "ready".
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <unistd.h>
 
 namespace {
 

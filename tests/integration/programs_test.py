@@ -121,6 +121,13 @@ class Programs(unittest.TestCase):
                                           deadline_s=60)
                 self.assertEqual((outcome.code, outcome.out), (0, "changed\n"), outcome)
 
+    def test_a_debugger(self):
+        for program in (support.PROGRAMS / "mapper", "/nowhere"):
+            command = [support.PROGRAMS / "tracer", program, "foreign_neighbours"]
+            native = support.run(command)
+            outcome = support.run_far(command, 16 * support.MIB, far="memory:", deadline_s=60)
+            self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+
     def test_an_allocator_of_the_programs_own(self):
         native = support.run([support.PROGRAMS / "own_allocator"])
         self.assertEqual((native.code, native.out), (0, "ready\n"), native)
