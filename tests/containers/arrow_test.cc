@@ -187,28 +187,40 @@ TEST_F(arrow_import, of_dictionaries) {
                                       "'x' has the type dictionary of others than texts");
 }
 
-// A part of a part: rows of a struct that begins in the middle, of columns that do, with bitmaps and bits that begin
-// within a byte. Nulls of the struct are nulls in all columns.
-TEST_F(arrow_import, of_slices) {
-  constexpr std::size_t all = 64;
-  std::vector<std::uint8_t> valid(all / 8), bits(all / 8), struct_valid(all / 8);
+// Values of all rows of which slices are made, by the row.
+struct whole_columns {
+  static constexpr std::size_t rows = 64;
+
+  std::vector<std::uint8_t> valid = std::vector<std::uint8_t>(rows / 8);
+  std::vector<std::uint8_t> bits = valid;
+  std::vector<std::uint8_t> struct_valid = valid;
   std::vector<std::int16_t> shorts;
   std::vector<double> reals;
   std::vector<std::int32_t> offsets{0};
   std::vector<std::int64_t> times;
   std::vector<std::uint8_t> indices;
   std::string letters;
-  for (std::size_t row = 0; row < all; ++row) {
-    if (row % 5 != 0) valid[row / 8] |= static_cast<std::uint8_t>(1 << row % 8);
-    if (row % 7 != 0) struct_valid[row / 8] |= static_cast<std::uint8_t>(1 << row % 8);
-    if (row % 3 == 0) bits[row / 8] |= static_cast<std::uint8_t>(1 << row % 8);
-    shorts.push_back(static_cast<std::int16_t>(row * 100));
-    reals.push_back(static_cast<double>(row) / 2);
-    times.push_back(static_cast<std::int64_t>(row) * 1'000);
-    indices.push_back(static_cast<std::uint8_t>(row % 2));
-    letters += std::string(row % 4, static_cast<char>('a' + row % 26));
-    offsets.push_back(static_cast<std::int32_t>(letters.size()));
+
+  whole_columns() {
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto bit = static_cast<std::uint8_t>(1 << row % 8);
+      if (row % 5 != 0) valid[row / 8] |= bit;
+      if (row % 7 != 0) struct_valid[row / 8] |= bit;
+      if (row % 3 == 0) bits[row / 8] |= bit;
+      shorts.push_back(static_cast<std::int16_t>(row * 100));
+      reals.push_back(static_cast<double>(row) / 2);
+      times.push_back(static_cast<std::int64_t>(row) * 1'000);
+      indices.push_back(static_cast<std::uint8_t>(row % 2));
+      letters += std::string(row % 4, static_cast<char>('a' + row % 26));
+      offsets.push_back(static_cast<std::int32_t>(letters.size()));
+    }
   }
+};
+
+// A part of a part: rows of a struct that begins in the middle, of columns that do, with bitmaps and bits that begin
+// within a byte. Nulls of the struct are nulls in all columns.
+TEST_F(arrow_import, of_slices) {
+  whole_columns all;
   // The dictionary is a slice, too.
   const char words[] = "?onetwo";
   const std::int32_t word_offsets[] = {0, 1, 4, 7};
@@ -220,20 +232,20 @@ TEST_F(arrow_import, of_slices) {
     std::vector<const void*> buffers;
     std::function<cell(std::size_t)> expected;
   } const table[] = {
-      {"s", {shorts.data()}, [](std::size_t row) { return cell(static_cast<std::int64_t>(row * 100)); }},
-      {"g", {reals.data()}, [](std::size_t row) { return cell(static_cast<double>(row) / 2); }},
-      {"b", {bits.data()}, [](std::size_t row) { return cell(row % 3 == 0); }},
-      {"tsm:UTC", {times.data()}, [](std::size_t row) { return cell(timestamp{static_cast<std::int64_t>(row)}); }},
+      {"s", {all.shorts.data()}, [](std::size_t row) { return cell(static_cast<std::int64_t>(row * 100)); }},
+      {"g", {all.reals.data()}, [](std::size_t row) { return cell(static_cast<double>(row) / 2); }},
+      {"b", {all.bits.data()}, [](std::size_t row) { return cell(row % 3 == 0); }},
+      {"tsm:UTC", {all.times.data()}, [](std::size_t row) { return cell(timestamp{static_cast<std::int64_t>(row)}); }},
       {"u",
-       {offsets.data(), letters.data()},
+       {all.offsets.data(), all.letters.data()},
        [](std::size_t row) { return cell(std::string(row % 4, static_cast<char>('a' + row % 26))); }},
-      {"C", {indices.data()}, [](std::size_t row) { return cell(row % 2 == 0 ? "one" : "two"); }},
+      {"C", {all.indices.data()}, [](std::size_t row) { return cell(row % 2 == 0 ? "one" : "two"); }},
   };
   constexpr std::int64_t of_struct = 3;
   constexpr std::int64_t of_column = 10;
   constexpr std::int64_t rows = 40;
   for (const auto& [format, buffers, expected] : table) {
-    std::vector<const void*> with_bitmap = {valid.data()};
+    std::vector<const void*> with_bitmap = {all.valid.data()};
     with_bitmap.insert(with_bitmap.end(), buffers.begin(), buffers.end());
     const bool has_words = format[0] == 'C';
     ArrowSchema column_schema{format,  "x",    nullptr, 2, 0, nullptr, has_words ? &word_schema : nullptr,
@@ -250,7 +262,7 @@ TEST_F(arrow_import, of_slices) {
                       nullptr};
     ArrowSchema* schemas[] = {&column_schema};
     ArrowArray* columns[] = {&column};
-    const void* struct_buffers[] = {struct_valid.data()};
+    const void* struct_buffers[] = {all.struct_valid.data()};
     const ArrowSchema schema{"+s", "", nullptr, 2, 1, schemas, nullptr, nullptr, nullptr};
     const ArrowArray array{rows, -1, of_struct, 1, 1, struct_buffers, columns, nullptr, nullptr, nullptr};
     dataframe got(*home_);
