@@ -207,7 +207,8 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
   if (mapped && proposes && !reservation) proposed.came_elsewhere(mapped.value(), bytes);
   if (mapped) return mapped.value();
   // A reservation for which there is no room is the kernel's; docs/run.md says what follows.
-  if (reservation || unreserved) return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);
+  if (reservation || unreserved)
+    return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);
   return fail_to_map(mapped.error().code != 0 ? mapped.error().code : ENOMEM);
 }
 
@@ -372,7 +373,8 @@ void* remap_foreign(pager::pager& far, bool out_of, void* address, std::size_t o
   return moved;
 }
 
-// The kernel refuses first of all if nothing is mapped at the first page, or it is sealed, even if nothing would change.
+// The kernel refuses first of all if nothing is mapped at the first page, or it is sealed, even if nothing would
+// change.
 bool may_move_from(const pager::pager& far, void* address) {
   if (lies(far, address, page_bytes) == whereabouts::outside) {
     return kernel_mremap(address, page_bytes, page_bytes, 0, nullptr) != MAP_FAILED;
