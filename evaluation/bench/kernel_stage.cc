@@ -73,6 +73,7 @@ kernel_stage::kernel_stage(std::size_t pages, platform::userfaultfd inline_guard
   FAR_CHECK(pages % batch_pages == 0, "pages come in whole batches");
   heap_ = map_pages(pages * page_bytes);
   staging_ = map_pages(pages * page_bytes);
+  copies_ = map_pages(batch_pages * page_bytes);
   far_ = map_pages(far_memory_bytes);
   std::mt19937_64 random(11);
   for (std::size_t i = 0; i < far_memory_bytes / sizeof(std::uint64_t); ++i) {
@@ -102,6 +103,7 @@ kernel_stage::~kernel_stage() {
   stage_of_handler = nullptr;
   munmap(heap_, pages_ * page_bytes);
   munmap(staging_, pages_ * page_bytes);
+  munmap(copies_, batch_pages * page_bytes);
   munmap(far_, far_memory_bytes);
   close(self_descriptor_);
   close(pagemap_descriptor_);
@@ -142,6 +144,22 @@ void kernel_stage::copy_in(std::byte* page, std::size_t count, bool write_protec
   const std::size_t done = guard_of(page).copy(reinterpret_cast<std::uintptr_t>(page), next_far_run(count),
                                                count * page_bytes, write_protected, &error_code);
   FAR_CHECK(done == count * page_bytes, "UFFDIO_COPY was refused");
+}
+
+void kernel_stage::copy_out(std::byte* staging_page, const std::byte* page) {
+  int error_code = 0;
+  const std::size_t done =
+      inline_guard_.copy(reinterpret_cast<std::uintptr_t>(staging_page), page, page_bytes, false, &error_code);
+  FAR_CHECK(done == page_bytes, "UFFDIO_COPY was refused");
+}
+
+void kernel_stage::read_out(const std::vector<std::byte*>& pages) {
+  std::array<iovec, batch_pages> from;
+  FAR_CHECK(pages.size() <= from.size(), "more ranges than a batch");
+  for (std::size_t i = 0; i < pages.size(); ++i) from[i] = {pages[i], page_bytes};
+  const iovec to{copies_, pages.size() * page_bytes};
+  const long done = syscall(SYS_process_vm_readv, getpid(), &to, 1L, from.data(), pages.size(), 0L);
+  FAR_CHECK(done == static_cast<long>(to.iov_len), "process_vm_readv was refused");
 }
 
 void kernel_stage::move(std::byte* to, std::byte* from, std::size_t count) {

@@ -50,6 +50,8 @@ class kernel_stage {
   // The primitives. Destinations lie in the heap or in staging; moves need the inline guard. A call that the kernel
   // refuses stops the process: a figure for it would be wrong.
   void copy_in(std::byte* page, std::size_t count, bool write_protected);
+  void copy_out(std::byte* staging_page, const std::byte* page);
+  void read_out(const std::vector<std::byte*>& pages);  // one vectored call, into memory that keeps its frames
   void move(std::byte* to, std::byte* from, std::size_t count);
   void write_protect(std::byte* page, std::size_t count, bool protect);
   void drop(const std::vector<std::byte*>& pages, std::size_t run_pages);  // one vectored call
@@ -77,6 +79,7 @@ class kernel_stage {
   guard guard_ = guard::in_line;
   std::byte* heap_ = nullptr;
   std::byte* staging_ = nullptr;
+  std::byte* copies_ = nullptr;
   std::byte* far_ = nullptr;
   std::size_t far_pages_ = 0;
   std::size_t far_cursor_ = 0;

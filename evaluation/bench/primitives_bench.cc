@@ -58,18 +58,36 @@ double measure_move(kernel_stage& stage, std::size_t run_pages, bool out) {
   return out ? outwards_ns : pass(false);
 }
 
+// As for_scattered(), but `body` gets batches of pages.
+template <typename Body>
+double for_scattered_batches(kernel_stage& stage, Body body) {
+  std::vector<std::byte*> batch;
+  return for_scattered(stage, [&](std::byte* page, std::size_t) {
+    batch.push_back(page);
+    if (batch.size() < batch_pages) return;
+    body(batch);
+    batch.clear();
+  });
+}
+
 double measure_drop_scattered(kernel_stage& stage, std::size_t pages_a_call) {
   stage.fill_heap(false);
   if (pages_a_call == 1) {
     return for_scattered(stage, [&](std::byte* page, std::size_t) { stage.drop_one(page); });
   }
-  std::vector<std::byte*> batch;
-  return for_scattered(stage, [&](std::byte* page, std::size_t) {
-    batch.push_back(page);
-    if (batch.size() < pages_a_call) return;
-    stage.drop(batch, 1);
-    batch.clear();
-  });
+  return for_scattered_batches(stage, [&](const std::vector<std::byte*>& batch) { stage.drop(batch, 1); });
+}
+
+// A page that nobody can write to meanwhile.
+double measure_copy_out(kernel_stage& stage) {
+  stage.fill_heap(false);
+  stage.empty_staging();
+  return for_scattered(stage, [&](std::byte* page, std::size_t i) { stage.copy_out(stage.staging_page(i), page); });
+}
+
+double measure_read_out(kernel_stage& stage) {
+  stage.fill_heap(false);
+  return for_scattered_batches(stage, [&](const std::vector<std::byte*>& batch) { stage.read_out(batch); });
 }
 
 double measure_drop_run(kernel_stage& stage) {
@@ -174,6 +192,8 @@ std::vector<primitive> single_primitives() {
   std::vector<primitive> list;
   add_moving(list);
   const std::string evict = "moving pages out";
+  list.push_back({evict, "UFFDIO_COPY out, 1 scattered page a call", measure_copy_out});
+  list.push_back({evict, "process_vm_readv out, 64 scattered", measure_read_out});
   list.push_back({evict, "madvise DONTNEED, 1 page", [](kernel_stage& s) { return measure_drop_scattered(s, 1); }});
   list.push_back(
       {evict, "process_madvise, 64 scattered", [](kernel_stage& s) { return measure_drop_scattered(s, batch_pages); }});

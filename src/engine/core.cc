@@ -35,16 +35,18 @@ core_state::core_state(platform::address_space& kernel, backend::backend& far_ti
 }
 
 core_state::~core_state() {
-  if (staging == nullptr) return;
-  space.unmap_staging(staging, staging_pages_);
-  platform::unmap_local(reinterpret_cast<std::byte*>(rescued), staging_pages_);
+  if (staging_ == nullptr) return;
+  space.unmap_staging(staging_, staging_pages_);
+  platform::unmap_local(copies_, staging_pages_ * page_bytes);
+  platform::unmap_local(reinterpret_cast<std::byte*>(rescued), 2 * staging_pages_);
   platform::unmap_local(zeros, batch_pages * page_bytes);
 }
 
 void core_state::map_buffers(std::size_t staging_pages) {
   staging_pages_ = staging_pages;
-  staging = space.map_staging(staging_pages);
-  rescued = reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(staging_pages));
+  staging_ = space.map_staging(staging_pages);
+  copies_ = platform::map_local(staging_pages * page_bytes);
+  rescued = reinterpret_cast<std::atomic<std::uint8_t>*>(platform::map_local(2 * staging_pages));
   zeros = platform::map_local(batch_pages * page_bytes);
 }
 

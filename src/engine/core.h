@@ -55,7 +55,7 @@ class core_state {
              const core_sizes& chosen);
   ~core_state();
 
-  // Before the first eviction: staging for so many pages, and a batch of zeros.
+  // Before the first eviction: staging for so many pages, room for as many copies, and a batch of zeros.
   void map_buffers(std::size_t staging_pages);
 
   // Before any call below: which pages leave first.
@@ -153,7 +153,13 @@ class core_state {
   forecast writes;
 
   // Staging for all evictors (map_buffers()), so that a rescuer finds the bytes of a lifted page from its word alone.
-  std::byte* staging = nullptr;
+  // Its first half is empty between batches, for frames that are moved there; the second half keeps its frames, for
+  // copies.
+  [[nodiscard]] std::byte* staged(std::size_t staging_page) const {
+    const std::size_t copy = staging_page - staging_pages_;
+    return staging_page < staging_pages_ ? staging_ + staging_page * page_bytes : copies_ + copy * page_bytes;
+  }
+  [[nodiscard]] std::size_t half_of_staging() const { return staging_pages_; }
   std::atomic<std::uint8_t>* rescued = nullptr;  // per staging page: a rescuer is done with it
 
   // Batches of all evictors whose pages are being written: frames that will be free.
@@ -163,7 +169,9 @@ class core_state {
   std::byte* zeros = nullptr;
 
  private:
-  std::size_t staging_pages_ = 0;
+  std::size_t staging_pages_ = 0;  // of each half
+  std::byte* staging_ = nullptr;
+  std::byte* copies_ = nullptr;
   std::array<char, 256> far_name_{};
   spin_lock order_lock_;
   std::unique_ptr<policy> order_ FAR_GUARDED_BY(order_lock_) FAR_POINTEE_GUARDED_BY(order_lock_);
@@ -214,7 +222,7 @@ class core_for_misses : public core_for_ranges {
   using core_state::writes_tracked;
 
   using core_state::rescued;
-  using core_state::staging;
+  using core_state::staged;
   using core_state::zeros;
 
   using core_state::charge_for_miss;
@@ -240,6 +248,8 @@ class core : public core_for_misses {
 
   using core_state::ordered_pages;
   using core_state::select_victims;
+
+  using core_state::half_of_staging;
 
   using core_state::clear_stall;
   using core_state::excess_allowed;

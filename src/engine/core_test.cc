@@ -17,7 +17,7 @@ concept asks_the_filter = requires(Core& core) { core.filter->on_unguarded_miss(
 template <typename Core>
 concept reaches_the_far_tier = requires(Core& core) { core.far.expected_speed(); };
 template <typename Core>
-concept reaches_staging = requires(Core& core) { core.staging; };
+concept reaches_staging = requires(Core& core) { core.staged(0); };
 template <typename Core>
 concept frees_slots = requires(Core& core) { core.free_slot(0); };
 

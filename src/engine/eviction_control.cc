@@ -83,7 +83,8 @@ void eviction_control::evict(page_range range, std::size_t pages_a_batch, host* 
       const page_word word = shared_.pages.load(page);
       // Pages that other evictors have lifted are theirs.
       constexpr std::uint64_t first_of_last = (transfer_queues::evictor_count - 1) * evictor::staging_pages;
-      return word.where() != state::evicting || !word.lifted() || word.place() < first_of_last;
+      return word.where() != state::evicting || !word.lifted() ||
+             word.place() % transfer_queues::staging_pages < first_of_last;
     });
   }
 }

@@ -43,7 +43,8 @@ evictor::~evictor() {
 }
 
 std::size_t evictor::staging_page_of(const batch& outgoing, std::size_t position) const {
-  return first_staging_page_ + static_cast<std::size_t>(&outgoing - batches_.data()) * batch_pages + position;
+  const std::size_t half = position < outgoing.copied ? shared_.half_of_staging() : 0;
+  return half + first_staging_page_ + static_cast<std::size_t>(&outgoing - batches_.data()) * batch_pages + position;
 }
 
 evictor::batch* evictor::free_batch() {
@@ -297,11 +298,13 @@ bool evictor::lift_dirty(std::span<const page_id> dirty, std::size_t unused, bat
 
 // Returns how many it lifted; the next one is refused for now.
 std::size_t evictor::lift_unused(std::span<const page_id> pages, batch& into) {
+  if (pages.empty()) return 0;
   std::array<page_range, batch_pages> ranges;
   const std::size_t count = put_runs(pages, ranges);
-  const std::size_t lifted = count == 0 ? 0 : shared_.space.lift_unused({ranges.data(), count}, staging_of(into, 0));
-  for (std::size_t i = 0; i < lifted; ++i) note_lifted(pages[i], i, into);
-  return lifted;
+  into.copied = pages.size();  // says where they go
+  into.copied = shared_.space.lift_unused({ranges.data(), count}, staging_of(into, 0));
+  for (std::size_t i = 0; i < into.copied; ++i) note_lifted(pages[i], i, into);
+  return into.copied;
 }
 
 // Adjacent slots make adjacent transfers. When the far tier is nearly full, shorter runs must do.
@@ -430,9 +433,12 @@ bool evictor::retire(batch& outgoing) {
     if (outgoing.entries[i].now != entry::phase::empty && !settle(outgoing, i)) ++unsettled;
   }
   if (unsettled > 0) return false;
-  shared_.space.empty_staging(staging_of(outgoing, 0), outgoing.count);
+  if (outgoing.copied < outgoing.count) {
+    shared_.space.empty_staging(staging_of(outgoing, outgoing.copied), outgoing.count - outgoing.copied);
+  }
   shared_.local.release(frames_of(outgoing, outgoing.count));
   outgoing.count = 0;
+  outgoing.copied = 0;
   outgoing.entries = {};
   batches_in_use_.fetch_sub(1, std::memory_order_relaxed);
   shared_.batches_under_way.fetch_sub(1, std::memory_order_relaxed);
@@ -498,6 +504,7 @@ void evictor::put_back_in_child() {
       restore(outgoing.entries[i].page, staging_page_of(outgoing, i));
     }
     outgoing.count = 0;
+    outgoing.copied = 0;
     outgoing.entries = {};
     outgoing.left = false;
   }

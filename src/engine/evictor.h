@@ -64,7 +64,7 @@ class evictor {
   spin_lock lock;
 
  private:
-  // One lifted page. Its place in staging is its position in the batch.
+  // One lifted page. Its position in the batch says where it is in its half of staging.
   struct entry {
     page_id page = 0;
     backend::slot_id slot = backend::no_slot;
@@ -75,7 +75,8 @@ class evictor {
 
   struct batch {
     std::array<entry, batch_pages> entries{};
-    std::size_t count = 0;  // entries in use, from the first; 0: the batch is free
+    std::size_t count = 0;   // entries in use, from the first; 0: the batch is free
+    std::size_t copied = 0;  // of them, from the first; the others were moved into staging
     std::size_t outstanding_requests = 0;
     bool left = false;  // its writes are not submitted yet
   };
@@ -114,7 +115,7 @@ class evictor {
   [[nodiscard]] static std::size_t frames_of(const batch& outgoing, std::size_t count);
   [[nodiscard]] std::size_t staging_page_of(const batch& outgoing, std::size_t position) const FAR_REQUIRES(lock);
   [[nodiscard]] std::byte* staging_of(const batch& outgoing, std::size_t position) const FAR_REQUIRES(lock) {
-    return shared_.staging + staging_page_of(outgoing, position) * page_bytes;
+    return shared_.staged(staging_page_of(outgoing, position));
   }
 
   core& shared_;

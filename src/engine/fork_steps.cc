@@ -36,7 +36,7 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   const result<void> guarded = guard_again();
   if (!guarded) return guarded;
   for (const std::unique_ptr<evictor>& evictor : transfers_.evictors()) evictor->put_back_in_child();
-  const result<void> renewed = shared_.space.renew_staging(shared_.staging, transfer_queues::staging_pages);
+  const result<void> renewed = shared_.space.renew_staging(shared_.staged(0), transfer_queues::staging_pages);
   if (!renewed) return renewed;
 
   keep_pins(pinned);

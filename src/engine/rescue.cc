@@ -21,7 +21,7 @@ bool rescue(core_for_misses& shared, page_id page, page_word word) {
 }
 
 void bring_back(core_for_misses& shared, page_id page, std::size_t staging_page) {
-  const std::byte* const bytes = shared.staging + staging_page * page_bytes;
+  const std::byte* const bytes = shared.staged(staging_page);
   backoff waiting;
   int failure = 0;
   while (shared.space.install({page, 1}, bytes, platform::mapping::writable, &failure) != 1) {

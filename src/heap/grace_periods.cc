@@ -12,11 +12,11 @@ namespace far::heap {
 constinit grace_periods all_scopes(scopes_waited_for::all);
 constinit grace_periods scopes_without_log(scopes_waited_for::without_log);
 
-void grace_periods::advance() noexcept {
+void grace_periods::advance(bool may_begin) noexcept {
   if (!driving_.try_lock()) return;
   const lock_guard guard(driving_, std::adopt_lock);
   if (under_way_ != 0) drop_ended();
-  if (under_way_ == 0) begin();
+  if (under_way_ == 0 && may_begin) begin();
   if (under_way_ != 0 && kind_ == scopes_waited_for::without_log) note_long_scopes();
 }
 

@@ -50,9 +50,9 @@ class grace_periods {
   // The number of the last period that is over.
   [[nodiscard]] grace_number last_over() const noexcept { return over_.load(std::memory_order_acquire); }
 
-  // Begins a period if one is wanted, and checks whether the current one is over. Does not wait; while another thread
-  // is doing this, it does nothing.
-  void advance() noexcept;
+  // Checks whether the current period is over, and begins one if one is wanted, and may begin: that costs a fence,
+  // which interrupts the other processors. Does not wait; while another thread is doing this, it does nothing.
+  void advance(bool may_begin = true) noexcept;
 
   // Returns false when the period is not over by then, or when it cannot be, because the caller itself is in a scope.
   [[nodiscard]] bool wait_until_over(grace_number number, std::chrono::microseconds at_most) noexcept;

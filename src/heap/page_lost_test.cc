@@ -53,6 +53,28 @@ struct numbers {
   std::array<std::uint64_t, 63> others{};
 };
 
+using refused_writes_test = heap::real_pager_test<>;
+
+// Pages that nobody uses leave as copies, which are their only bytes until the far tier has them.
+TEST_F(refused_writes_test, put_the_copies_back) {
+  runtime farheap(heap::small_runtime());
+  std::vector<unique_ptr<numbers>> all;
+  for (std::uint64_t i = 0; i < 4000; ++i) all.push_back(make_unique<numbers>(farheap, numbers{i}));
+  const auto count_wrong = [&] {
+    std::size_t wrong = 0;
+    for (std::uint64_t i = 0; i < all.size(); ++i) wrong += all[i].read().first != i;
+    return wrong;
+  };
+  heap::failing_tier().set_failing_writes_per_million(always);
+  farheap.evict_all();
+  EXPECT_GT(farheap.statistics().backend_errors, 0u);
+  EXPECT_EQ(count_wrong(), 0u);
+  heap::failing_tier().set_failing_writes_per_million(0);
+  farheap.validate();
+  farheap.evict_all();
+  EXPECT_EQ(count_wrong(), 0u);
+}
+
 TEST_P(page_lost_test, every_access_throws_and_the_rest_stays_usable) {
   runtime farheap(options());
   std::vector<unique_ptr<numbers>> all;

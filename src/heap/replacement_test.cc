@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <random>
 #include <set>
@@ -17,7 +18,9 @@
 #include "far/tag.h"
 #include "far/task.h"
 #include "far/unique_ptr.h"
+#include "heap/grace_periods.h"
 #include "heap/heap.h"
+#include "heap/scope_filter.h"
 #include "tests/support/real_pager.h"
 
 namespace far {
@@ -462,6 +465,25 @@ TEST_F(replacement_test, fibers_in_short_scopes_do_not_force_pages_out) {
   EXPECT_GT(evicted, 5'000u);
   // A few, where the system stops the worker in a scope for long.
   EXPECT_LT(after.forced_pages - before.forced_pages, evicted / 4);
+}
+
+// Each period costs a fence that interrupts the other processors, and a batch that leaves takes several looks.
+TEST_F(replacement_test, looks_at_pages_in_use_share_grace_periods) {
+  runtime farheap(small_runtime());
+  detail::object_heap& objects = detail::heap_of(farheap);
+  heap::scope_filter filter;
+  filter.attach(objects, [](void*) {}, nullptr);
+  const items all = fill(tag(farheap, {}), 64 * page_bytes);
+  std::vector<engine::page_id> pages;
+  for (const std::uintptr_t address : pages_of(farheap, all)) pages.push_back(objects.pages.page_of(address));
+  pages.resize(std::min<std::size_t>(pages.size(), 64));
+  const heap::grace_number before = heap::scopes_without_log.last_over();
+  for (int looks = 0; looks < 64; ++looks) {
+    ASSERT_EQ(count_wrong(farheap, all), 0u);
+    const engine::eviction_look seen = filter.look({pages}, false);
+    ASSERT_EQ(static_cast<std::size_t>(std::popcount(seen.warm)), pages.size());
+  }
+  EXPECT_LE(heap::scopes_without_log.last_over() - before, 8u) << "one that began before may be among them";
 }
 
 }  // namespace

@@ -15,6 +15,9 @@ namespace {
 
 using detail::object_heap;
 
+// A look is at up to 64 pages. So a period begins for a thousand together, long before any is looked at again.
+constexpr unsigned looks_a_period = 16;
+
 bool holds_small_objects(const object_heap& heap, std::size_t page) {
   return heap.segments.holds_small_objects(heap.pages.address_of(page));
 }
@@ -75,8 +78,7 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
     }
     return is_any;
   });
-  scopes_without_log.advance();
-  said.ripening = scopes_without_log.last_over();
+  scopes_without_log.advance(false);
   for (std::size_t i = 0; i < named.pages.size(); ++i) {
     const std::size_t page = named.pages[i];
     const std::uint64_t bit = std::uint64_t{1} << i;
@@ -88,6 +90,15 @@ engine::eviction_look scope_filter::look(const engine::eviction_candidates& name
     } else if (!hard_pressed && !pages.is_loose(page) && !is_out_of_reach(pages, page)) {
       said.ripens |= bit;
     }
+  }
+  // Pages that stay need no period before their next look, and most of those that leave have been out of reach since
+  // their last one.
+  const bool is_due = looks_.fetch_add(1, std::memory_order_relaxed) % looks_a_period == 0;
+  scopes_without_log.advance(is_due || hard_pressed || said.ripens != 0);
+  said.ripening = scopes_without_log.last_over();
+  for (std::uint64_t left = said.ripens; left != 0; left &= left - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(left));
+    if (is_out_of_reach(pages, named.pages[i])) said.ripens &= ~(std::uint64_t{1} << i);
   }
   return said;
 }

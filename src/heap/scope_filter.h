@@ -39,6 +39,7 @@ class scope_filter final : public engine::eviction_filter {
   void (*callback_)(void* context) = nullptr;
   void* context_ = nullptr;
   std::atomic<detail::object_heap*> heap_{nullptr};  // set last
+  std::atomic<unsigned> looks_{0};
 };
 
 }  // namespace far::heap

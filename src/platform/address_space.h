@@ -46,8 +46,9 @@ class address_space {
   [[nodiscard]] virtual std::size_t lift(page_range range, std::byte* staging) = 0;
 
   // As lift, for several ranges one after the other, with one TLB flush where the kernel can. Requires: nobody can
-  // write to the pages meanwhile. Returns how many pages, from the first, were lifted.
-  [[nodiscard]] virtual std::size_t lift_unused(std::span<const page_range> ranges, std::byte* staging) = 0;
+  // write to the pages meanwhile; they may be read, and have bytes, because the program knows nothing of their
+  // addresses; `copies` is any memory of the runtime. Returns how many pages, from the first, were lifted.
+  [[nodiscard]] virtual std::size_t lift_unused(std::span<const page_range> ranges, std::byte* copies) = 0;
 
   // Moves mapped pages to another place in the heap, where they become writable. Requires: both ranges are guarded and
   // nothing is mapped at `to`. Returns how many pages, from the first, were moved; the next one is locked, or the

@@ -253,25 +253,19 @@ std::size_t far_address_space::lift_by_copy(page_range range, std::byte* staging
 }
 
 // A move of scattered pages interrupts the other processors once a page, a drop of all of them together once.
-std::size_t far_address_space::lift_unused(std::span<const page_range> ranges, std::byte* staging) {
-  std::size_t copied = 0;
-  std::size_t whole = 0;
-  for (; whole < ranges.size(); ++whole) {
-    const std::size_t complete = copy_out(ranges[whole], staging + (copied << page_shift));
-    if (complete < ranges[whole].count) {
-      if (features_.move && complete > 0) empty_staging(staging + (copied << page_shift), complete);
-      break;
-    }
-    copied += complete;
+std::size_t far_address_space::lift_unused(std::span<const page_range> ranges, std::byte* copies) {
+  std::byte* end = copies;
+  for (const page_range& range : ranges) {
+    std::memcpy(end, address_of(range.first), range.count << page_shift);
+    end += range.count << page_shift;
   }
-  const std::size_t dropped = drop(ranges.first(whole));
+  const std::size_t dropped = drop(ranges);
   std::size_t lifted = 0;
   for (const page_range& dropped_range : ranges.first(dropped)) lifted += dropped_range.count;
-  if (dropped < whole) {
+  if (dropped < ranges.size()) {
     // A page is locked, and those before it are gone already: they count as lifted.
     page_range page{ranges[dropped].first, 1};
     for (; page.first < ranges[dropped].end() && drop({&page, 1}) == 1; ++page.first) ++lifted;
-    if (features_.move) empty_staging(staging + (lifted << page_shift), copied - lifted);
   }
   return lifted;
 }

@@ -156,12 +156,14 @@ std::size_t simulated_kernel::lift(page_range range, std::byte* staging) {
   return done;
 }
 
-std::size_t simulated_kernel::lift_unused(std::span<const page_range> ranges, std::byte* staging) {
+std::size_t simulated_kernel::lift_unused(std::span<const page_range> ranges, std::byte* copies) {
   std::size_t lifted = 0;
   for (const page_range& part : ranges) {
-    const std::size_t some = lift(part, staging + lifted * page_bytes);
-    lifted += some;
-    if (some < part.count) break;
+    for (page_id page = part.first; page < part.end(); ++page, ++lifted) {
+      std::memcpy(copies + lifted * page_bytes, bytes(page), page_bytes);
+      const page_range dropped{page, 1};
+      if (drop({&dropped, 1}) != 1) return lifted;
+    }
   }
   return lifted;
 }
