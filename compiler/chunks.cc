@@ -33,7 +33,7 @@ class chunker {
     return llvm::BasicBlock::Create(function_.getContext(), name, &function_, before);
   }
   // Whether short loops, too, have to look whether a page has left, because they would do without guards.
-  bool is_quiet() const { return plan_.looks_ahead() || (plan_.keeps_copy && !plan_.is_regular); }
+  bool is_quiet() const { return plan_.must_look_ahead() || (plan_.keeps_copy && !plan_.is_regular); }
   // Whether the copy may run while pages are far, once they are reported: it has no guards.
   bool runs_reported_rows() const { return plan_.keeps_copy && plan_.is_regular && !plan_.looks_ahead(); }
   llvm::Value* is_at_rest(llvm::IRBuilder<>& at);

@@ -62,8 +62,18 @@ const llvm::SCEV* split_address(const llvm::SCEV* address, const llvm::Loop& loo
   return varying;
 }
 
-// The load at the bottom of `varying`, which is that load, widened and multiplied.
-llvm::LoadInst* index_of(const llvm::SCEV* varying, std::int64_t& scale, bool& is_signed) {
+// What the iteration before has loaded, for a value that an iteration hands on; or else the value itself.
+llvm::Value* loaded_before(llvm::Value* value, const llvm::Loop& loop) {
+  const auto* const handed = llvm::dyn_cast<llvm::PHINode>(value);
+  return handed != nullptr && handed->getParent() == loop.getHeader()
+             ? handed->getIncomingValueForBlock(loop.getLoopLatch())
+             : value;
+}
+
+// The load at the bottom of `varying`, which is that load, widened and multiplied. `of_rows`: or the one of the
+// iteration before.
+llvm::LoadInst* index_of(const llvm::SCEV* varying, const llvm::Loop& loop, bool of_rows, std::int64_t& scale,
+                         bool& is_signed) {
   scale = 1;
   is_signed = false;
   if (const auto* const product = llvm::dyn_cast<llvm::SCEVMulExpr>(varying)) {
@@ -78,7 +88,17 @@ llvm::LoadInst* index_of(const llvm::SCEV* varying, std::int64_t& scale, bool& i
     varying = widened->getOperand();
   }
   const auto* const unknown = llvm::dyn_cast<llvm::SCEVUnknown>(varying);
-  return unknown != nullptr ? llvm::dyn_cast<llvm::LoadInst>(unknown->getValue()) : nullptr;
+  if (unknown == nullptr) return nullptr;
+  llvm::Value* value = unknown->getValue();
+  if (of_rows) {
+    value = loaded_before(value, loop);
+    if (auto* const widened = llvm::dyn_cast<llvm::CastInst>(value);
+        llvm::isa_and_present<llvm::SExtInst, llvm::ZExtInst>(widened)) {
+      is_signed = llvm::isa<llvm::SExtInst>(widened);
+      value = widened->getOperand(0);
+    }
+  }
+  return llvm::dyn_cast<llvm::LoadInst>(value);
 }
 
 bool is_index_type(const llvm::Type& type) {
@@ -102,17 +122,14 @@ bool may_read_ahead(llvm::Loop& loop, const llvm::LoopInfo& loops) {
   return true;
 }
 
-std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop, llvm::ScalarEvolution& evolution,
-                                const llvm::DominatorTree& dominators, const char** why_not) {
-  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
-  const char* why_local = nullptr;
-  if (pointer == nullptr || !may_be_far(access, pointer, &why_local)) return std::nullopt;
-  gather found{};
-  found.access = &access;
-  found.write = llvm::isa<llvm::StoreInst>(access);
-  const llvm::SCEV* const varying = split_address(evolution.getSCEV(pointer), loop, evolution, found.base);
+namespace {
+
+std::optional<gather> gather_at(const llvm::SCEV* address, gather found, llvm::Loop& loop,
+                                llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators,
+                                const char** why_not) {
+  const llvm::SCEV* const varying = split_address(address, loop, evolution, found.base);
   if (varying == nullptr) return std::nullopt;
-  found.index = index_of(varying, found.scale, found.is_signed);
+  found.index = index_of(varying, loop, found.of_rows, found.scale, found.is_signed);
   if (found.index == nullptr || !loop.contains(found.index) || !is_index_type(*found.index->getType()) ||
       found.index->getPointerAddressSpace() != 0 ||
       !dominators.dominates(found.index->getParent(), loop.getLoopLatch())) {
@@ -131,6 +148,36 @@ std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop, llv
     return std::nullopt;
   }
   return found;
+}
+
+}  // namespace
+
+std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop, llvm::ScalarEvolution& evolution,
+                                const llvm::DominatorTree& dominators, const char** why_not) {
+  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
+  const char* why_local = nullptr;
+  if (pointer == nullptr || !may_be_far(access, pointer, &why_local)) return std::nullopt;
+  gather found{};
+  found.access = &access;
+  found.write = llvm::isa<llvm::StoreInst>(access);
+  return gather_at(evolution.getSCEV(pointer), found, loop, evolution, dominators, why_not);
+}
+
+std::optional<gather> rows_of(llvm::Instruction& access, llvm::Loop& loop, const llvm::LoopInfo& loops,
+                              llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators) {
+  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
+  const llvm::Loop* const inner = loops.getLoopFor(access.getParent());
+  const char* why = nullptr;
+  if (pointer == nullptr || inner->getParentLoop() != &loop || !may_be_far(access, pointer, &why)) return std::nullopt;
+  const auto* const walk = llvm::dyn_cast<llvm::SCEVAddRecExpr>(evolution.getSCEV(pointer));
+  if (walk == nullptr || walk->getLoop() != inner || !walk->isAffine()) return std::nullopt;
+  const auto* const step = llvm::dyn_cast<llvm::SCEVConstant>(walk->getStepRecurrence(evolution));
+  if (step == nullptr || step->getAPInt().abs().ugt(page_bytes)) return std::nullopt;
+  gather found{};
+  found.access = &access;
+  found.of_rows = true;
+  found.write = llvm::isa<llvm::StoreInst>(access);
+  return gather_at(walk->getStart(), found, loop, evolution, dominators, &why);
 }
 
 }  // namespace far::compiler

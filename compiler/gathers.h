@@ -13,6 +13,7 @@ namespace far::compiler {
 struct gather {
   llvm::Instruction* access;  // a[b[i]]
   llvm::LoadInst* index;      // b[i]
+  bool of_rows;               // where inner walks begin
   const llvm::SCEV* start;    // the address of the first index
   std::int64_t step_bytes;    // from one index to the next
   const llvm::SCEV* base;     // the address for the index 0; null: the indices are the addresses
@@ -34,5 +35,11 @@ struct gather {
 [[nodiscard]] std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop,
                                               llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators,
                                               const char** why_not);
+
+// The places where the rows begin that an inner loop walks over, as in `for (at = first[i]; at < first[i + 1]; ++at)
+// sum += a[at]`: a gather a[first[i]] of `loop`. The access stays one in order; most rows are too short to be reported
+// by the inner loop. The index may be the one that the iteration before has read. Requires may_read_ahead().
+[[nodiscard]] std::optional<gather> rows_of(llvm::Instruction& access, llvm::Loop& loop, const llvm::LoopInfo& loops,
+                                            llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators);
 
 }  // namespace far::compiler

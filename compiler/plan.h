@@ -52,6 +52,10 @@ struct plan {
   llvm::SmallVector<llvm::Instruction*, 16> expanded;  // in an order in which each comes behind its operands
 
   [[nodiscard]] bool looks_ahead() const { return !gathers.empty() || !slices.empty(); }
+  // Whether accesses have no guards because the loop looks ahead, however few iterations it has.
+  [[nodiscard]] bool must_look_ahead() const {
+    return !slices.empty() || llvm::any_of(gathers, [](const gather& one) { return !one.of_rows; });
+  }
 };
 
 // Whether the loop is worth a copy that stays as it is, and can have one.

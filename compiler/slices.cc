@@ -16,12 +16,15 @@ constexpr std::size_t most_instructions = 48;
 
 class slicer {
  public:
-  slicer(const llvm::Loop& loop, llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators)
-      : loop_(loop), evolution_(evolution), dominators_(dominators) {}
+  // `given`: what the copy knows otherwise.
+  slicer(const llvm::Loop& loop, llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators,
+         const llvm::Instruction* given = nullptr)
+      : loop_(loop), evolution_(evolution), dominators_(dominators), given_(given) {}
 
   // Adds what computes the value. Returns false if it cannot be copied.
   bool add(llvm::Value* value);
   void put_into(slice& one) const;
+  [[nodiscard]] bool needs_given() const { return needs_given_; }
 
  private:
   bool can_be_copied(const llvm::Instruction& one) const;
@@ -30,6 +33,8 @@ class slicer {
   const llvm::Loop& loop_;
   llvm::ScalarEvolution& evolution_;
   const llvm::DominatorTree& dominators_;
+  const llvm::Instruction* given_;
+  bool needs_given_ = false;
   llvm::SmallSetVector<llvm::Instruction*, 16> found_;
 };
 
@@ -72,6 +77,8 @@ bool slicer::add(llvm::Value* value) {
   while (!waiting.empty()) {
     auto* const one = llvm::dyn_cast<llvm::Instruction>(waiting.pop_back_val());
     if (one == nullptr || !loop_.contains(one) || found_.contains(one)) continue;
+    needs_given_ |= one == given_;
+    if (one == given_) continue;
     if (found_.size() == most_instructions || !can_be_copied(*one)) return false;
     found_.insert(one);
     if (auto* const phi = llvm::dyn_cast<llvm::PHINode>(one)) {
@@ -109,9 +116,10 @@ void slicer::put_into(slice& one) const {
   one.computed = std::move(ordered);
 }
 
-// The copy of an iteration at `at`. `values`: the phis; then everything else, too.
-void copy_iteration(const slice& one, llvm::ValueToValueMapTy& values, llvm::IRBuilder<>& at) {
-  for (llvm::Instruction* const original : one.computed) {
+// The copy of what an iteration computes, at `at`. `values`: what it needs; then everything else, too.
+void copy_computed(llvm::ArrayRef<llvm::Instruction*> computed, llvm::ValueToValueMapTy& values,
+                   llvm::IRBuilder<>& at) {
+  for (llvm::Instruction* const original : computed) {
     llvm::Instruction* const copy = original->clone();
     copy->dropPoisonGeneratingFlags();
     copy->dropUnknownNonDebugMetadata();
@@ -234,10 +242,34 @@ bool is_read_unless_null(const llvm::LoadInst& load, const llvm::LoadInst& point
   return branch->getSuccessor(test->getPredicate() == llvm::ICmpInst::ICMP_EQ ? 1 : 0) == place;
 }
 
+// Where the loop goes from the number that it reads, if it computes an address by it. That address is only looked at.
+std::optional<follow> address_by(const llvm::LoadInst& number, const slice& one, const llvm::Loop& loop,
+                                 llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators) {
+  for (llvm::BasicBlock* const block : loop.blocks()) {
+    if (!dominators.dominates(block, loop.getLoopLatch())) continue;
+    for (llvm::Instruction& access : *block) {
+      llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
+      const char* why = nullptr;
+      if (pointer == nullptr || !may_be_far(access, pointer, &why)) continue;
+      slicer found(loop, evolution, dominators, &number);
+      if (!found.add(pointer) || !found.needs_given()) continue;
+      slice all{};
+      found.put_into(all);
+      const auto is_known = [&one](const auto* part) { return llvm::is_contained(one.carried, part); };
+      if (!llvm::all_of(all.carried, is_known)) continue;
+      llvm::erase_if(all.computed, [&one](auto* part) { return llvm::is_contained(one.computed, part); });
+      follow next{0, llvm::isa<llvm::StoreInst>(access), pointer};
+      next.computed.append(all.computed.begin(), all.computed.end());
+      return next;
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-void find_followed(slice& one, const llvm::Loop& loop, const llvm::DominatorTree& dominators,
-                   llvm::AAResults& aliases) {
+void find_followed(slice& one, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
+                   const llvm::DominatorTree& dominators, llvm::AAResults& aliases) {
   const llvm::DataLayout& layout = loop.getHeader()->getDataLayout();
   // All that the copy reads to come to the next address.
   llvm::SmallVector<const llvm::LoadInst*, 8> loads;
@@ -245,6 +277,12 @@ void find_followed(slice& one, const llvm::Loop& loop, const llvm::DominatorTree
     if (const auto* const load = llvm::dyn_cast<llvm::LoadInst>(computed)) loads.push_back(load);
   }
   auto* pointer = llvm::dyn_cast<llvm::LoadInst>(one.access);
+  if (pointer != nullptr && pointer->getType()->isIntegerTy() && are_settled(loads, loop, aliases)) {
+    if (std::optional<follow> next = address_by(*pointer, one, loop, evolution, dominators)) {
+      one.next.push_back(std::move(*next));
+    }
+    return;
+  }
   while (pointer != nullptr && loads_pointer(*pointer) && one.next.size() < most_followed) {
     if (!are_settled(loads, loop, aliases)) return;
     loads.push_back(pointer);
@@ -262,10 +300,35 @@ void find_followed(slice& one, const llvm::Loop& loop, const llvm::DominatorTree
       if (best == nullptr || (load != nullptr && llvm::isa<llvm::StoreInst>(best->access))) best = &each;
     }
     if (best == nullptr) return;
-    one.next.push_back({best->offset, llvm::isa<llvm::StoreInst>(best->access)});
+    one.next.push_back({.offset = best->offset, .write = llvm::isa<llvm::StoreInst>(best->access)});
     pointer = further;
   }
 }
+
+namespace {
+
+// Reads what `original` reads, at `address`, and returns where the loop goes from there. If that is nowhere, the code
+// goes on with `next`.
+llvm::Value* follow_on(const follow& step, llvm::LoadInst& original, llvm::Align alignment, llvm::Value* address,
+                       llvm::BasicBlock* next, llvm::ValueToValueMapTy& values, llvm::IRBuilder<>& at) {
+  llvm::LLVMContext& context = at.getContext();
+  const bool is_number = step.pointer != nullptr;
+  llvm::LoadInst* const read = at.CreateAlignedLoad(is_number ? original.getType() : at.getPtrTy(), address, alignment);
+  read->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
+  llvm::Value* const there = at.CreateFreeze(read);
+  if (is_number) {
+    values[&original] = there;
+    copy_computed(step.computed, values, at);
+    const auto copied = values.find(step.pointer);
+    return at.CreateFreeze(copied != values.end() ? static_cast<llvm::Value*>(copied->second) : step.pointer);
+  }
+  auto* const further = llvm::BasicBlock::Create(context, "farheap.look.further", next->getParent());
+  at.CreateCondBr(at.CreateIsNull(there), next, further);
+  at.SetInsertPoint(further);
+  return at.CreatePtrAdd(there, at.getInt64(static_cast<std::uint64_t>(step.offset)));
+}
+
+}  // namespace
 
 // For each pass:
 //
@@ -276,7 +339,7 @@ void find_followed(slice& one, const llvm::Loop& loop, const llvm::DominatorTree
 //     }
 //
 // Two passes more follow the pointers at these addresses, whose pages have come: address = *address + offset, unless it
-// is null; and two more those that they lead to.
+// is null; and two more those that they lead to. Or they compute the next address by the number that lies there.
 void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm::Value*(llvm::PHINode*)> start_of,
                emitter& emit, llvm::IRBuilder<>& at) {
   llvm::LLVMContext& context = at.getContext();
@@ -307,21 +370,15 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
       copy->addIncoming(start_of(phi), before);
       values[phi] = copy;
     }
-    copy_iteration(one, values, at);
+    copy_computed(one.computed, values, at);
     const auto copy_of = [&values](llvm::Value* original) {
       const auto known = values.find(original);
       return known != values.end() ? static_cast<llvm::Value*>(known->second) : original;
     };
     llvm::Value* address = at.CreateFreeze(copy_of(one.pointer));
     for (std::size_t i = 0; i < followed; ++i) {
-      const llvm::Align alignment = llvm::cast<llvm::LoadInst>(one.access)->getAlign();
-      llvm::LoadInst* const read = at.CreateAlignedLoad(at.getPtrTy(), address, i == 0 ? alignment : llvm::Align(1));
-      read->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
-      llvm::Value* const there = at.CreateFreeze(read);
-      auto* const further = block("farheap.look.further");
-      at.CreateCondBr(at.CreateIsNull(there), next, further);
-      at.SetInsertPoint(further);
-      address = at.CreatePtrAdd(there, at.getInt64(static_cast<std::uint64_t>(one.next[i].offset)));
+      auto* const read = llvm::cast<llvm::LoadInst>(one.access);
+      address = follow_on(one.next[i], *read, i == 0 ? read->getAlign() : llvm::Align(1), address, next, values, at);
     }
     llvm::Value* const is_missing = at.CreateICmpUGT(emit.state_of(at, address), at.getInt8(last_quiet_state));
     at.CreateCondBr(at.CreateAnd(at.CreateICmpUGE(k, from), is_missing), missing, next);

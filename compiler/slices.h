@@ -1,6 +1,7 @@
 // Accesses whose address a loop computes: a[hash(b[i])], a[i * n], a[x % n] with x = x * c + 1. The instructions that
 // compute it can be copied in front of the loop, and there tell which pages the iterations to come will need. If what
-// is read there is a pointer, which the loop follows, as from a bucket to its first entry, the copy follows it, too.
+// is read there is a pointer, which the loop follows, as from a bucket to its first entry, the copy follows it, too; or
+// an index, as in a[b[c[i]]].
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,12 @@ namespace far::compiler {
 
 inline constexpr std::size_t most_followed = 2;
 
-// Where a loop goes from a pointer that it has read.
+// Where a loop goes from a pointer that it has read, or from a number, by which it computes an address.
 struct follow {
-  std::int64_t offset;  // bytes from where it leads
+  std::int64_t offset;  // bytes from where the pointer leads
   bool write;
+  llvm::Value* pointer = nullptr;                       // the address that is computed by a number
+  llvm::SmallVector<llvm::Instruction*, 8> computed{};  // ... and what computes it, as in a slice
 };
 
 struct slice {
@@ -42,9 +45,10 @@ struct slice {
 [[nodiscard]] std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
                                             llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators);
 
-// Sets one.next. It stays empty if the loop reads no pointer there, or if the copy must not read it, since it would
-// read another address than the loop, which need not be one that can be read. Requires as slice_of().
-void find_followed(slice& one, const llvm::Loop& loop, const llvm::DominatorTree& dominators, llvm::AAResults& aliases);
+// Sets one.next. It stays empty if the loop reads no pointer and no index there, or if the copy must not read it, since
+// it would read another address than the loop, which need not be one that can be read. Requires as slice_of().
+void find_followed(slice& one, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
+                   const llvm::DominatorTree& dominators, llvm::AAResults& aliases);
 
 // The iterations that a copy is run for.
 struct slice_call {

@@ -49,6 +49,7 @@ class splitter : function_pass {
   bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
   void find_overwritten(plan& chosen);
   void find_gathers(llvm::Loop& loop, plan& chosen);
+  void find_rows(llvm::Loop& loop, plan& chosen);
   bool is_regular(const llvm::Loop& loop, llvm::ArrayRef<llvm::Instruction*> told);
   void find_counter(const llvm::Loop& loop, plan& chosen);
   bool merge(plan& chosen, const gather& fresh);
@@ -181,7 +182,7 @@ void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
       std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
       std::optional<slice> computed;
       if (why == nullptr) computed = slice_of(access, loop, evolution_, dominators_);
-      if (computed) find_followed(*computed, loop, dominators_, aliases_);
+      if (computed) find_followed(*computed, loop, evolution_, dominators_, aliases_);
       if (computed && !computed->next.empty()) found.reset();
       if (found) computed.reset();
       // Around inner loops, single places were not worth their code.
@@ -198,6 +199,22 @@ void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
         if (computed) chosen.slices.push_back(std::move(*computed));
       }
       if (!is_first_of_many) chosen.told.push_back(&access);
+    }
+  }
+  find_rows(loop, chosen);
+}
+
+void splitter::find_rows(llvm::Loop& loop, plan& chosen) {
+  for (llvm::BasicBlock* const block : loop.blocks()) {
+    if (loops_.getLoopFor(block) == &loop) continue;
+    for (llvm::Instruction& access : *block) {
+      const std::optional<gather> found = rows_of(access, loop, loops_, evolution_, dominators_);
+      if (!found) continue;
+      if (const char* const why = why_unwanted(access)) {
+        chosen_report().add(access, remarks_, {"gather", false, why});
+      } else if (!merge(chosen, *found) && chosen.gathers.size() + chosen.slices.size() < most_gathers) {
+        chosen.gathers.push_back(*found);
+      }
     }
   }
 }
@@ -288,7 +305,8 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.least_iterations = chosen.least_walked;
   if (chosen.looks_ahead()) {
     chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
-    chosen.least_iterations = gather_iterations;
+    chosen.least_iterations =
+        chosen.must_look_ahead() ? gather_iterations : std::min(chosen.least_walked, gather_iterations);
   }
   chosen.stream_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest / chosen.chunk_iterations);
   chosen.stream_iterations *= chosen.chunk_iterations;
@@ -306,7 +324,8 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
                              std::to_string(one.step_bytes)});
   }
   for (const gather& one : chosen.gathers) {
-    chosen_report().add(*one.access, remarks_, {"gather", true, one.write ? "written" : "read"});
+    chosen_report().add(*one.access, remarks_,
+                        {"gather", true, std::string(one.write ? "written" : "read") + (one.of_rows ? ", rows" : "")});
   }
   for (const slice& one : chosen.slices) {
     const std::string how = one.write ? "written, " : "read, ";

@@ -278,6 +278,21 @@ struct gather {
   struct far_hint_site* site;
 };
 
+/* Missing pages that follow one another, as of indices that go up: they are passed on together. */
+struct page_run {
+  uintptr_t first; /* of numbers of pages */
+  uintptr_t end;
+};
+static const uintptr_t longest_run = 64;
+
+static void pass_on(const struct far_hint_view* view, const struct page_run* run, uint64_t options,
+                    struct far_hint_site* site) {
+  if (run->first == run->end) return;
+  const uint64_t others = run->end - run->first - 1;
+  const uint64_t walk = far_hint_pack((struct far_hint_options){.sequential = others > 0});
+  view->miss((const void*)(run->first << 12), (others << 12) + 1, options | walk, site);
+}
+
 /* Looks at the indices [from, to), and passes the missing pages that they lead to on with `options`. Returns how many
  * there were. */
 static uint64_t look_up(const struct far_hint_view* view, const struct gather* all, uint64_t from, uint64_t to,
@@ -291,6 +306,7 @@ static uint64_t look_up(const struct far_hint_view* view, const struct gather* a
   const char* at = all->indices + (int64_t)from * step;
   uintptr_t page_of_indices = 0;
   uintptr_t last_page = 0;
+  struct page_run run = {0, 0};
   uint64_t missing = 0;
   for (uint64_t i = from; i < to; ++i, at += step) {
     if ((uintptr_t)at >> 12 != page_of_indices) {
@@ -302,8 +318,13 @@ static uint64_t look_up(const struct far_hint_view* view, const struct gather* a
     last_page = target >> 12;
     if (!is_missing(target)) continue;
     ++missing;
-    view->miss((const void*)target, 1, options, all->site);
+    if (last_page != run.end || run.end - run.first == longest_run) {
+      pass_on(view, &run, options, all->site);
+      run = (struct page_run){last_page, last_page};
+    }
+    run.end = last_page + 1;
   }
+  pass_on(view, &run, options, all->site);
   return missing;
 }
 

@@ -6,6 +6,7 @@
 #include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,11 +15,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
-#include <iterator>
 #include <span>
 #include <string>
-#include <system_error>
 
 #include "base/units.h"
 #include "platform/runtime_thread.h"
@@ -85,6 +83,7 @@ constexpr std::array served_by_guard{SYS_rt_sigreturn,
                                      SYS_munlockall,
                                      SYS_mlockall,
                                      SYS_prctl,
+                                     SYS_ptrace,
                                      SYS_seccomp,
                                      SYS_io_uring_setup,
                                      SYS_io_setup};
@@ -244,10 +243,12 @@ bool state_fits() {
 }
 
 // Libraries that were initialised before us may have started threads, which could be inside the code that is changed.
+// Each thread is a directory there, which counts as a link. The C library's lists of directories would allocate memory,
+// for which an allocator of the program's own may not be ready before main.
 bool other_threads_run() {
-  std::error_code failed;
-  const std::filesystem::directory_iterator threads("/proc/self/task", failed);
-  return failed || std::distance(begin(threads), end(threads)) != 1;
+  constexpr nlink_t links_with_one_thread = 3;
+  struct stat threads{};
+  return ::stat("/proc/self/task", &threads) != 0 || threads.st_nlink != links_with_one_thread;
 }
 
 }  // namespace
@@ -277,16 +278,6 @@ bool far_end_site_call(far::preload::site_call* call) noexcept;
 
 }  // extern "C"
 
-namespace far::preload {
-namespace {
-
-bool touches_far(const pager::pager& pager, const site_call& call) {
-  return (far_site_rules[call.number] & looks_closer) != 0 || any_may_be_far(pager, call.given);
-}
-
-}  // namespace
-}  // namespace far::preload
-
 extern "C" {
 
 // Decides how the call is made, and holds what it touches. This and the next run with all signals blocked but those of
@@ -302,7 +293,7 @@ void far_begin_site_call(far::preload::site_call* call) noexcept {
     call->next = next_step::dispatch;
     return;
   }
-  if (!touches_far(*pager, *call)) return;
+  if (!may_touch_far(*pager, call->number, call->given)) return;
   const int saved_errno = errno;
   as_guard([&] {
     // Copies: the caller's stack may be far, and nothing of it is touched while locks are held.

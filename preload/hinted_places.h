@@ -4,7 +4,8 @@
 // needs memory near its own code: LuaJIT proposes a place, gives the memory back when it came elsewhere, and proposes
 // another, thousands of times. So once a program has given back a small mapping because of its place, memory of that
 // size is mapped where the program proposes it, and is native. Large mappings and reservations stay in the far heap:
-// for the heap of a JVM the proposed place is only a preference, and all of it would be native.
+// for the heaps of Go and of most JVMs the proposed place is only a preference, and all of it would be native. But a
+// program that has given back reservations because of their place hundreds of times (the JVM's ZGC) has no other way.
 #pragma once
 
 #include <array>
@@ -21,16 +22,28 @@ class hinted_places {
  public:
   static constexpr std::size_t most_bytes = 2 * mib;
 
-  // The program proposed a place outside the far heap, and its mapping of `bytes` came to `address`. Not for
-  // reservations, which are never followed.
+  static constexpr unsigned most_tries = 256;  // Go proposes 128 places for its reservations
+
+  // The program proposed a place outside the far heap, and its mapping of `bytes` came to `address`.
   void came_elsewhere(const void* address, std::size_t bytes) noexcept {
     if (!is_small(bytes)) return;
     last_pages_.store(pages_in(bytes), std::memory_order_relaxed);
     last_address_.store(address, std::memory_order_relaxed);
   }
 
+  // The same for a reservation.
+  void reservation_came_elsewhere(const void* address, std::size_t bytes) noexcept {
+    last_reserved_pages_.store(pages_in(bytes), std::memory_order_relaxed);
+    last_reservation_.store(address, std::memory_order_relaxed);
+  }
+
   // The program has unmapped this range.
   void given_back(const void* address, std::size_t bytes) noexcept {
+    if (address != nullptr && last_reservation_.load(std::memory_order_relaxed) == address &&
+        last_reserved_pages_.load(std::memory_order_relaxed) == pages_in(bytes)) {
+      last_reservation_.store(nullptr, std::memory_order_relaxed);
+      tries_.fetch_add(1, std::memory_order_relaxed);
+    }
     if (address == nullptr || last_address_.load(std::memory_order_relaxed) != address) return;
     const std::size_t pages = pages_in(bytes);
     if (!is_small(bytes) || last_pages_.load(std::memory_order_relaxed) != pages) return;
@@ -45,12 +58,20 @@ class hinted_places {
     return (followed_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
   }
 
+  // Whether places that are proposed for reservations are to be followed.
+  [[nodiscard]] bool follows_reservations() const noexcept {
+    return tries_.load(std::memory_order_relaxed) >= most_tries;
+  }
+
  private:
   static bool is_small(std::size_t bytes) { return bytes > 0 && bytes <= most_bytes; }
   static std::size_t pages_in(std::size_t bytes) { return round_up(bytes, page_bytes) >> page_shift; }
 
   std::atomic<const void*> last_address_{nullptr};
   std::atomic<std::size_t> last_pages_{0};
+  std::atomic<const void*> last_reservation_{nullptr};
+  std::atomic<std::size_t> last_reserved_pages_{0};
+  std::atomic<unsigned> tries_{0};
   std::array<std::atomic<std::uint64_t>, (most_bytes >> page_shift) / 64> followed_{};  // a bit for each size in pages
 };
 

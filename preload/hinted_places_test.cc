@@ -43,5 +43,21 @@ TEST(hinted_places, what_is_large_is_never_followed) {
   EXPECT_FALSE(tested.follows(0));
 }
 
+TEST(hinted_places, reservations_are_followed_after_hundreds_of_tries) {
+  hinted_places tested;
+  constexpr std::size_t bytes = 6 * gib;
+  for (unsigned i = 0; i < hinted_places::most_tries; ++i) {
+    EXPECT_FALSE(tested.follows_reservations());
+    tested.reservation_came_elsewhere(at(0x10000), bytes);
+    tested.given_back(at(0x20000), bytes);
+    tested.given_back(at(0x10000), bytes / 2);
+    EXPECT_FALSE(tested.follows_reservations()) << "that was other memory";
+    tested.given_back(at(0x10000), bytes);
+    tested.given_back(at(0x10000), bytes);
+  }
+  EXPECT_TRUE(tested.follows_reservations());
+  EXPECT_FALSE(tested.follows(64 * kib));
+}
+
 }  // namespace
 }  // namespace far::preload

@@ -25,7 +25,13 @@ inline int kernel_madvise(void* address, std::size_t bytes, int advice) {
 inline int kernel_mprotect(void* address, std::size_t bytes, int protection) {
   return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
 }
-
+inline int kernel_pkey_mprotect(void* address, std::size_t bytes, int protection, int key) {
+  if (key == -1) return kernel_mprotect(address, bytes, protection);
+  return static_cast<int>(syscall(SYS_pkey_mprotect, address, bytes, protection, key));
+}
+inline int kernel_mseal(void* address, std::size_t bytes, unsigned long flags) {
+  return static_cast<int>(syscall(/* mseal, since Linux 6.10 */ 462L, address, bytes, flags));
+}
 inline ssize_t kernel_process_madvise(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
   return static_cast<ssize_t>(syscall(SYS_process_madvise, process, ranges, count, advice, flags));
 }

@@ -18,7 +18,7 @@
 #include "pager/memory_results.h"
 #include "platform/advice.h"
 #include "platform/left_alone.h"
-#include "platform/runtime_thread.h"
+#include "preload/far_ranges.h"
 #include "preload/hinted_places.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
@@ -37,122 +37,6 @@ constexpr bool is_special(int flags) {
 }
 constexpr int access_bits = PROT_READ | PROT_WRITE | PROT_EXEC;
 constexpr int known_protection = access_bits | PROT_GROWSDOWN | PROT_GROWSUP | 0x8 /* PROT_SEM */;
-// The end of what a program can map; none of the kernels that we run on gives it more.
-constexpr std::uintptr_t address_end = std::uintptr_t{1} << 56;
-
-int fail(int code) {
-  errno = code;
-  return -1;
-}
-
-void* fail_to_map(int code) {
-  errno = code;
-  return MAP_FAILED;
-}
-
-int done(const result<void>& outcome) {
-  return outcome ? 0 : fail(outcome.error().code != 0 ? outcome.error().code : ENOMEM);
-}
-
-pager::pager* pager_for_caller() noexcept {
-  return platform::on_runtime_thread() ? nullptr : active_pager();
-}
-
-std::uintptr_t number_of(const void* address) {
-  return reinterpret_cast<std::uintptr_t>(address);
-}
-
-bool page_aligned(const void* address) {
-  return (number_of(address) & (page_bytes - 1)) == 0;
-}
-
-std::byte* bytes_at(void* address) {
-  return static_cast<std::byte*>(address);
-}
-
-// Whether the kernel would accept the range: it begins at a page and does not overflow. `*rounded` gets its length in
-// whole pages.
-bool sensible(const void* address, std::size_t bytes, std::size_t* rounded) {
-  if (!page_aligned(address) || bytes > address_end || number_of(address) > address_end) return false;
-  *rounded = round_up(bytes, page_bytes);
-  return true;
-}
-
-// The end of the addresses of programs: the kernel refuses to map or unmap a range that extends beyond it. It depends
-// on the machine, so it is found by mapping a single page for a moment.
-std::uintptr_t find_end_of_user_space() {
-  constexpr int reservation = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  const auto mappable = [](std::uintptr_t at) {
-    void* const place = reinterpret_cast<void*>(at);
-    if (kernel_mmap(place, page_bytes, PROT_NONE, reservation, -1, 0) == MAP_FAILED) return errno == EEXIST;
-    kernel_munmap(place, page_bytes);
-    return true;
-  };
-  for (const unsigned bits : {56U, 52U, 48U, 47U}) {
-    const std::uintptr_t end = std::uintptr_t{1} << bits;
-    if (mappable(end - page_bytes)) return end;
-    if (mappable(end - 2 * page_bytes)) return end - page_bytes;
-  }
-  return address_end;
-}
-
-bool ends_in_user_space(const void* address, std::size_t bytes) {
-  static std::atomic<std::uintptr_t> known{0};
-  std::uintptr_t end = known.load(std::memory_order_relaxed);
-  if (end == 0) {
-    const int saved_errno = errno;
-    end = find_end_of_user_space();
-    known.store(end, std::memory_order_relaxed);
-    errno = saved_errno;
-  }
-  return number_of(address) <= end && bytes <= end - number_of(address);
-}
-
-// Whether a range, in whole pages, lies in the far heap.
-enum class whereabouts : std::uint8_t { outside, within, across };
-
-whereabouts lies(const pager::pager& far, const void* address, std::size_t bytes) {
-  bool inside = false;
-  if (far.uniform_bytes(address, bytes, &inside) < bytes) return whereabouts::across;
-  return inside ? whereabouts::within : whereabouts::outside;
-}
-
-// mprotect, madvise and mlock accept ranges that extend beyond all addresses, as long as they do not wrap around. Such
-// a range ends where addresses end, in a hole.
-std::size_t within_addresses(const void* address, std::size_t bytes) {
-  const std::uintptr_t first = number_of(address);
-  const bool wraps = bytes > ~std::size_t{0} - (page_bytes - 1) - first;
-  return wraps || first >= address_end ? bytes : std::min(bytes, address_end - first);
-}
-
-// The pager, if the range of a call is sensible and touches the far heap. Everything else is the kernel's to judge.
-pager::pager* pager_of(const void* address, std::size_t bytes) noexcept {
-  pager::pager* const far = pager_for_caller();
-  std::size_t rounded = 0;
-  if (far == nullptr || !sensible(address, bytes, &rounded) || rounded == 0) return nullptr;
-  return lies(*far, address, rounded) != whereabouts::outside ? far : nullptr;
-}
-
-// Serves a call about a range piece by piece, as the kernel goes through mappings: `outside(address, bytes)` returns 0
-// or -1 with errno, `inside` a result. The first error ends it. But with `past_holes`, the ENOMEM of a hole is reported
-// after the rest has been done.
-template <typename Outside, typename Inside>
-int serve(const pager::pager& far, void* address, std::size_t bytes, bool past_holes, const Outside& outside,
-          const Inside& inside) {
-  bool holes = false;
-  std::byte* at = bytes_at(address);
-  std::byte* const end = at + round_up(bytes, page_bytes);
-  while (at < end) {
-    bool is_far = false;
-    const std::size_t part = far.uniform_bytes(at, static_cast<std::size_t>(end - at), &is_far);
-    const int failed = is_far ? done(in_runtime([&] { return inside(at, part); })) : outside(at, part);
-    if (failed != 0 && (errno != ENOMEM || !past_holes)) return -1;
-    holes |= failed != 0;
-    at += part;
-  }
-  return holes ? fail(ENOMEM) : 0;
-}
-
 // ---- mmap ----
 
 // Locks new mappings after mlockall(MCL_FUTURE). A mapping that may not be locked is not made.
@@ -248,6 +132,15 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
   return fail_to_map(failure);
 }
 
+// Whether the program has allocated this protection key. Only the kernel knows, so this tries it.
+bool is_allocated_key(int key) {
+  void* const page = kernel_mmap(nullptr, page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  const bool accepted = kernel_pkey_mprotect(page, page_bytes, PROT_NONE, key) == 0;
+  kernel_munmap(page, page_bytes);
+  return accepted;
+}
+
 constinit hinted_places proposed;
 
 // Memory at the place that the program proposes, outside the far heap; MAP_FAILED if the place is not free.
@@ -286,22 +179,23 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
     errno = saved_errno;
   }
   const bool reservation = protection == PROT_NONE || (flags & MAP_NORESERVE) != 0;
-  const bool proposes = address != nullptr && !touches && !reservation;
-  if (proposes && proposed.follows(bytes)) {
+  const bool proposes = address != nullptr && !touches;
+  if (proposes && (reservation ? proposed.follows_reservations() : proposed.follows(bytes))) {
     const int saved_errno = errno;
     void* const hinted = map_at_proposed_place(address, bytes, protection, flags);
     if (hinted != MAP_FAILED) return hinted;
     errno = saved_errno;
   }
   const result<std::byte*> mapped = in_runtime([&] { return far->map(bytes, protection & access_bits, page_bytes); });
-  if (mapped && proposes) proposed.came_elsewhere(mapped.value(), bytes);
+  if (mapped && proposes && reservation) proposed.reservation_came_elsewhere(mapped.value(), bytes);
+  if (mapped && proposes && !reservation) proposed.came_elsewhere(mapped.value(), bytes);
   if (mapped) return mapped.value();
   // A reservation for which there is no room is the kernel's; docs/run.md says what follows.
   if (reservation) return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);
   return fail_to_map(mapped.error().code != 0 ? mapped.error().code : ENOMEM);
 }
 
-// ---- munmap, mprotect, madvise ----
+// ---- munmap, mprotect, mseal, madvise ----
 
 int unmap(void* address, std::size_t bytes) {
   pager::pager* const far = pager_of(address, bytes);
@@ -312,15 +206,28 @@ int unmap(void* address, std::size_t bytes) {
                [far](std::byte* first, std::size_t count) { return far->unmap(first, count); });
 }
 
-int protect(void* address, std::size_t bytes, int protection) {
+int protect(void* address, std::size_t bytes, int protection, int key) {
   bytes = within_addresses(address, bytes);
   pager::pager* const far = pager_of(address, bytes);
-  if (far == nullptr) return kernel_mprotect(address, bytes, protection);
-  if ((protection & ~known_protection) != 0) return fail(EINVAL);
+  if (far == nullptr) return kernel_pkey_mprotect(address, bytes, protection, key);
+  if ((protection & ~known_protection) != 0 || (key != -1 && !is_allocated_key(key))) return fail(EINVAL);
   return serve(
       *far, address, bytes, false,
-      [protection](void* first, std::size_t count) { return kernel_mprotect(first, count, protection); },
-      [far, protection](std::byte* first, std::size_t count) { return far->protect(first, count, protection); });
+      [protection, key](void* first, std::size_t count) { return kernel_pkey_mprotect(first, count, protection, key); },
+      [far, protection, key](std::byte* first, std::size_t count) {
+        return far->protect_with_key(first, count, protection, key);
+      });
+}
+
+int seal(void* address, std::size_t bytes, unsigned long flags) {
+  pager::pager* const far = pager_of(address, bytes);
+  if (far == nullptr) return kernel_mseal(address, bytes, flags);
+  if (kernel_mseal(address, 0, flags) != 0) return -1;  // whether the kernel has this call, and knows the flags
+  // As in the kernel, nothing is sealed of a range with a hole.
+  if (has_far_hole(address, bytes)) return fail(ENOMEM);
+  return serve(
+      *far, address, bytes, false, [](void* first, std::size_t count) { return kernel_mseal(first, count, 0); },
+      [far](std::byte* first, std::size_t count) { return far->seal(first, count); });
 }
 
 int advise(void* address, std::size_t bytes, int advice) {

@@ -11,7 +11,10 @@ namespace far::preload {
 
 [[nodiscard]] void* map(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset);
 int unmap(void* address, std::size_t bytes);
-int protect(void* address, std::size_t bytes, int protection);
+// pkey_mprotect(2); with the key -1 mprotect.
+int protect(void* address, std::size_t bytes, int protection, int key = -1);
+// mseal(2)
+int seal(void* address, std::size_t bytes, unsigned long flags);
 int advise(void* address, std::size_t bytes, int advice);
 // `wanted` is looked at with MREMAP_FIXED and MREMAP_DONTUNMAP only.
 [[nodiscard]] void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted);

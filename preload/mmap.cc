@@ -9,6 +9,7 @@
 #include "far/detail/api.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_calls.h"
+#include "preload/shared_segments.h"
 #include "preload/tracer.h"
 
 namespace far::preload {
@@ -38,6 +39,18 @@ FAR_API int munmap(void* address, std::size_t bytes) {
 }
 FAR_API int mprotect(void* address, std::size_t bytes, int protection) {
   return far::preload::protect(address, bytes, protection);
+}
+FAR_API int pkey_mprotect(void* address, std::size_t bytes, int protection, int key) {
+  return far::preload::protect(address, bytes, protection, key);
+}
+FAR_API int mseal(void* address, std::size_t bytes, unsigned long flags) {
+  return far::preload::seal(address, bytes, flags);
+}
+FAR_API void* shmat(int segment, const void* address, int flags) {
+  return far::preload::attach_segment(segment, address, flags);
+}
+FAR_API int shmdt(const void* address) {
+  return far::preload::detach_segment(address);
 }
 FAR_API int madvise(void* address, std::size_t bytes, int advice) {
   return far::preload::advise(address, bytes, advice);

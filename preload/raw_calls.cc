@@ -22,6 +22,7 @@
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
 #include "preload/runtime.h"
+#include "preload/shared_segments.h"
 #if defined(__x86_64__)
 #include "preload/syscall_stubs.h"
 #endif
@@ -29,6 +30,9 @@
 
 #ifndef SYS_process_madvise
 #define SYS_process_madvise 440
+#endif
+#ifndef SYS_mseal
+#define SYS_mseal 462
 #endif
 
 namespace far::preload {
@@ -61,7 +65,11 @@ bool is_memory_call(long number) noexcept {
   switch (number) {
     case SYS_mmap:
     case SYS_munmap:
+    case SYS_shmat:
+    case SYS_shmdt:
     case SYS_mprotect:
+    case SYS_pkey_mprotect:
+    case SYS_mseal:
     case SYS_madvise:
     case SYS_mremap:
     case SYS_mlock:
@@ -83,8 +91,14 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
     case SYS_mmap:
       *result = raw_result(map(address, bytes, third, number_of(given[3]), number_of(given[4]), given[5]));
       break;
+    case SYS_shmat:
+      *result = raw_result(attach_segment(number_of(given[0]), pointer_to<const void>(given[1]), third));
+      break;
+    case SYS_shmdt: *result = raw_result(detach_segment(address)); break;
     case SYS_munmap: *result = raw_result(unmap(address, bytes)); break;
     case SYS_mprotect: *result = raw_result(protect(address, bytes, third)); break;
+    case SYS_pkey_mprotect: *result = raw_result(protect(address, bytes, third, number_of(given[3]))); break;
+    case SYS_mseal: *result = raw_result(seal(address, bytes, static_cast<unsigned long>(given[2]))); break;
     case SYS_madvise: *result = raw_result(advise(address, bytes, third)); break;
     case SYS_mremap:
       *result = raw_result(remap(address, bytes, size_of(given[2]), number_of(given[3]), pointer_to<void>(given[4])));

@@ -1,5 +1,6 @@
 #include "preload/runtime.h"
 
+#include <fcntl.h>
 #include <link.h>
 #include <unistd.h>
 
@@ -215,13 +216,26 @@ bool is_loaded(const char* library) {
              const_cast<char*>(library)) != 0;
 }
 
+// Whether a debugger has started the program. It would stop at each signal.
+bool is_traced() {
+  constexpr const char* line = "\nTracerPid:\t";
+  char about[2048];
+  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const ssize_t got = read(file, about, sizeof about - 1);
+  close(file);
+  about[got > 0 ? got : 0] = 0;
+  const char* const found = std::strstr(about, line);
+  return found != nullptr && found[std::strlen(line)] != '0';
+}
+
 // If no mode was chosen and each system call would cost a signal, programs that call the kernel often are better off
 // with the other mode. So are programs that will forbid themselves system calls (seccomp), because their threads need
-// some to resolve misses.
+// some to resolve misses, and those under a debugger, which is told of each signal.
 pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   if (mode == pager::fault_mode::thread) return mode;
-  const bool restricts_itself = !chosen.mode && is_loaded("libseccomp.so");
-  if (!restricts_itself && (prepare_system_calls() || chosen.mode)) return mode;
+  const bool minds_signals = !chosen.mode && (is_loaded("libseccomp.so") || is_traced());
+  if (!minds_signals && (prepare_system_calls() || chosen.mode)) return mode;
   const result<fault_mode_choice> other = choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;
 }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -27,6 +28,7 @@
 #include "preload/direct_calls.h"
 #include "preload/in_runtime.h"
 #include "preload/raw_calls.h"
+#include "preload/relayed_handlers.h"
 #include "preload/runtime.h"
 #include "preload/signals.h"
 #include "preload/syscall_memory.h"
@@ -199,9 +201,12 @@ void change_action(ucontext_t& context) {
   long result = 0;
   if (signal_is_ours(number)) {
     exchange_program_action(number, given != nullptr ? &action : nullptr, &before);
-  } else {
+  } else if (only_raw_calls) {
     result = far_raw_syscall(SYS_rt_sigaction, number, given != nullptr ? reinterpret_cast<long>(&action) : 0,
                              reinterpret_cast<long>(&before), registers[REG_R10]);
+  } else {
+    result = exchange_relayed_action(number, given != nullptr ? &action : nullptr, &before,
+                                     static_cast<std::size_t>(registers[REG_R10]));
   }
   if (result == 0 && old != nullptr) *old = before;
   registers[REG_RAX] = result;
@@ -296,6 +301,32 @@ void warn_of_filter(long number, const greg_t* registers) {
   errno = saved_errno;
 }
 
+// A child of vfork that asks to be traced by its parent (gdb) must not meet a signal before its exec: it would stop for
+// the parent, which cannot continue before that. So the request is made right before the exec, and both are made here.
+bool waits_for_exec(greg_t* registers, long number) {
+  if (number != SYS_ptrace || registers[REG_RDI] != PTRACE_TRACEME || !this_thread().lent_to_child) return false;
+  this_thread().wants_tracer = true;
+  registers[REG_RAX] = 0;
+  return true;
+}
+
+bool served_traced_exec(ucontext_t& context, long number) {
+  if ((number != SYS_execve && number != SYS_execveat) || !this_thread().wants_tracer) return false;
+  this_thread().wants_tracer = false;
+  greg_t* const registers = context.uc_mcontext.gregs;
+  guarded_call* const held = guard(context, number);
+  kernel_mask mask = 0;
+  std::memcpy(&mask, &context.uc_sigmask, sizeof mask);
+  far_raw_syscall(SYS_ptrace, PTRACE_TRACEME);
+  far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&mask), 0, sizeof mask);
+  const std::array<long, 6> given = arguments_of(registers);
+  registers[REG_RAX] = far_raw_syscall(number, given[0], given[1], given[2], given[3], given[4]);
+  // It failed, and the child will end. Now every signal stops it.
+  this_thread().selector = selector_undispatched;
+  if (held != nullptr) release_call(*held);
+  return true;
+}
+
 // Calls that change signals, stacks or threads are served here, because they would undo the dispatch itself. All others
 // only need their memory made resident first.
 void on_dispatched(ucontext_t& context, long number) {
@@ -322,8 +353,9 @@ void on_dispatched(ucontext_t& context, long number) {
       break;
     default: break;
   }
+  if (!only_raw_calls && waits_for_exec(registers, number)) return;
   save_trace(number);
-  if (served(context, number)) return;
+  if (served(context, number) || served_traced_exec(context, number)) return;
   if (number == SYS_exit && !only_raw_calls) do_exit_thread(registers[REG_RDI]);
   make_call(context, number);
 }
@@ -452,6 +484,7 @@ void guard_started_thread() noexcept {
 
 void guard_child() noexcept {
   open_program_actions_in_child();
+  open_relayed_actions_in_child();
   arm_child();
 }
 

@@ -1,7 +1,14 @@
 #include "preload/syscall_memory.h"
 
 #include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -27,6 +34,7 @@ constexpr std::uint64_t largest_part_bytes = 8 * mib;
 constexpr std::uint64_t smallest_part_bytes = 64 * kib;  // granted even when too much is pinned already
 constexpr std::uint64_t largest_buffer_bytes = gib;
 constexpr unsigned most_attempts = 4;
+constexpr std::size_t first_guess_bytes = 512;
 constexpr std::size_t most_vectors = 1024;  // IOV_MAX
 constexpr std::size_t most_strings = std::size_t{1} << 16;
 
@@ -76,6 +84,24 @@ bool keeps_messages(long descriptor) {
   return failure == 0 && type != SOCK_STREAM;
 }
 
+// The program of the packet filter that a call gives to the kernel; null if it gives none.
+const sock_fprog* filter_of(long number, const std::array<long, 6>& arguments) {
+  const auto at = [&arguments](std::size_t index) { return reinterpret_cast<const sock_fprog*>(arguments[index]); };
+  switch (number) {
+    case SYS_seccomp: return arguments[0] == SECCOMP_SET_MODE_FILTER ? at(2) : nullptr;
+    case SYS_prctl: return arguments[0] == PR_SET_SECCOMP && arguments[1] == SECCOMP_MODE_FILTER ? at(2) : nullptr;
+    case SYS_setsockopt: {
+      const bool is_filter = arguments[2] == SO_ATTACH_FILTER || arguments[2] == SO_ATTACH_REUSEPORT_CBPF;
+      return arguments[1] == SOL_SOCKET && is_filter ? at(3) : nullptr;
+    }
+    default: return nullptr;
+  }
+}
+
+bool lists_interfaces(long number, const std::array<long, 6>& arguments) {
+  return number == SYS_ioctl && arguments[1] == SIOCGIFCONF && arguments[2] != 0;
+}
+
 // Finds and pins what one attempt of a call touches.
 class collector {
  public:
@@ -91,10 +117,8 @@ class collector {
       covered |= row.alone ? ~0U : 1U << row.pointer;
       collect_row(row);
     }
-    // If the table gives no size: first enough for a structure or a short name, then more if that was not enough.
-    static constexpr std::array<std::size_t, most_attempts> guesses{512, page_bytes, 64 * kib, 64 * kib};
     for (unsigned i = 0; i < call_.given.size(); ++i) {
-      if ((covered & (1U << i)) == 0) guess(argument(i), guesses[call_.attempts]);
+      if ((covered & (1U << i)) == 0) guess_again(argument(i));
     }
     return found_;
   }
@@ -127,6 +151,12 @@ class collector {
       case shape::messages: return collect_messages(memory, size_argument(row.count));
       case shape::strings: return collect_strings(memory);
       case shape::waiters: return collect_waiters(memory, size_argument(row.count));
+      case shape::request: return collect_request(memory);
+      case shape::option:
+        hold(memory, std::min<std::size_t>(size_argument(row.count), largest_buffer_bytes));
+        return collect_filter();
+      case shape::filter:
+        return filter_of(call_.number, call_.given) != nullptr ? collect_filter() : guess_again(memory);
     }
   }
 
@@ -229,6 +259,34 @@ class collector {
     }
   }
 
+  // An ioctl is not repeated, so what it touches must be known at once.
+  void collect_request(std::byte* memory) {
+    const auto request = static_cast<unsigned>(call_.given[1]);
+    guess(memory, std::max<std::size_t>(first_guess_bytes, _IOC_SIZE(request)));
+    if (lists_interfaces(call_.number, call_.given)) {
+      const ifconf list = *reinterpret_cast<const ifconf*>(memory);
+      hold(reinterpret_cast<std::byte*>(list.ifc_buf), static_cast<std::size_t>(std::max(0, list.ifc_len)));
+    }
+    if (request == FS_IOC_FIEMAP && pager_.contains(memory)) {
+      const std::size_t extents = reinterpret_cast<const fiemap*>(memory)->fm_extent_count;
+      hold(memory, sizeof(fiemap) + extents * sizeof(fiemap_extent));
+    }
+  }
+
+  // If the table gives no size: first enough for a structure or a short name, then more if that was not enough.
+  void guess_again(std::byte* address) {
+    static constexpr std::array<std::size_t, most_attempts> guesses{first_guess_bytes, page_bytes, 64 * kib, 64 * kib};
+    guess(address, guesses[call_.attempts]);
+  }
+
+  void collect_filter() {
+    const sock_fprog* const given = filter_of(call_.number, call_.given);
+    if (given == nullptr) return;
+    hold(reinterpret_cast<std::byte*>(const_cast<sock_fprog*>(given)), sizeof *given);
+    const sock_fprog filter = *given;
+    hold(reinterpret_cast<std::byte*>(filter.filter), filter.len * sizeof(sock_filter));
+  }
+
   void guess(std::byte* address, std::size_t bytes) {
     if (!pager_.overlaps(address, bytes)) return;
     // Only as far as memory is mapped: behind it, another thread's memory may come and go.
@@ -312,14 +370,6 @@ bool goes_on(const guarded_call& call) {
     }
     default: return false;
   }
-}
-
-bool touches_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) {
-  for (const table_row& row : rows_of(number)) {
-    if (row.kind == shape::addresses) return false;
-    if (is_nested(row.kind)) return true;
-  }
-  return any_may_be_far(pager, arguments);
 }
 
 // A handler may leave the call that it interrupted by a jump. The stack then ends where it ended in that call, or
@@ -435,6 +485,16 @@ bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& argume
   });
 }
 
+bool may_touch_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) noexcept {
+  for (const table_row& row : rows_of(number)) {
+    if (row.kind == shape::addresses) return false;
+    if (depends_on_arguments(row.kind)) break;
+    if (is_nested(row.kind)) return true;
+  }
+  return filter_of(number, arguments) != nullptr || lists_interfaces(number, arguments) ||
+         any_may_be_far(pager, arguments);
+}
+
 bool is_under_way(const guarded_call* call) noexcept {
   const guarded_call* frame = this_thread().calls;
   while (frame != nullptr && frame != call) frame = frame->next;
@@ -443,7 +503,7 @@ bool is_under_way(const guarded_call* call) noexcept {
 
 guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments, bool anyway,
                          std::uintptr_t stack) {
-  if (!anyway && !touches_far(pager, number, arguments)) return nullptr;
+  if (!anyway && !may_touch_far(pager, number, arguments)) return nullptr;
   release_abandoned_calls(stack);
   auto* const call = new (platform::allocate_local(sizeof(guarded_call))) guarded_call{};
   call->number = number;

@@ -39,6 +39,9 @@ struct guarded_call {
 // Whether memory that begins at one of these may be far. Says yes too often, never too seldom.
 [[nodiscard]] bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& arguments) noexcept;
 
+// The same for everything that a call touches, also by way of pointers in memory.
+[[nodiscard]] bool may_touch_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) noexcept;
+
 // Pins the memory that the call touches. The call becomes the thread's innermost one. Returns nullptr when it touches
 // nothing far, unless `anyway` is set. Requires: an undispatched_section, and a section of the runtime.
 [[nodiscard]] guarded_call* guard_call(pager::pager& pager, long number, const std::array<long, 6>& arguments,

@@ -16,12 +16,20 @@ enum class shape : std::uint8_t {
   messages,   // `count` mmsghdrs
   strings,    // an array of strings that ends with a null pointer
   waiters,    // `count` entries of futex_waitv(2)
+  request,    // ioctl(2): the request says what is at `pointer`
+  option,     // as `buffer`, but some options are a program of the packet filter (sock_fprog)
+  filter,     // such a program, depending on another argument
 };
 
-// Whether the call follows pointers in memory, which may be far although no argument is.
+[[nodiscard]] constexpr bool depends_on_arguments(shape kind) {
+  return kind == shape::request || kind == shape::option || kind == shape::filter;
+}
+
+// Whether the call follows pointers in memory, which may be far although no argument is: always, or with some
+// arguments.
 [[nodiscard]] constexpr bool is_nested(shape kind) {
   return kind == shape::vectors || kind == shape::message || kind == shape::messages || kind == shape::strings ||
-         kind == shape::waiters;
+         kind == shape::waiters || depends_on_arguments(kind);
 }
 
 struct table_row {

@@ -114,6 +114,7 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   const long result = far_raw_clone(call, frame, armed ? const_cast<unsigned char*>(&child.selector) : nullptr);
   if (borrows) {
     state.lent_to_child = false;
+    state.wants_tracer = false;
     state.selector = selector_undispatched;  // the child used it too
   }
   // The memory that the child still held when it called exec.
@@ -173,11 +174,6 @@ constexpr platform::shield_hooks shields_of_raw_calls{begin_shield_of_raw_calls,
 
 // ---- sigaltstack ----
 
-bool is_on_ours(std::uintptr_t stack_pointer) {
-  const auto first = reinterpret_cast<std::uintptr_t>(state.signal_stack);
-  return first != 0 && stack_pointer - first < signal_stack_bytes;
-}
-
 // Whether a handler that runs on this stack would find that it is the current one.
 bool keeps_stack(const stack_t& stack) {
   return stack.ss_size != 0 && (stack.ss_flags & disarms) == 0;
@@ -218,6 +214,11 @@ std::size_t extended_state_bytes(const void* fpregs) noexcept {
 
 thread_state& this_thread() noexcept {
   return state;
+}
+
+bool is_on_signal_stack(std::uintptr_t stack_pointer) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(state.signal_stack);
+  return first != 0 && stack_pointer - first < signal_stack_bytes;
 }
 
 result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed_bytes) {
@@ -314,7 +315,7 @@ void do_sigaltstack(ucontext_t& context) noexcept {
   const auto* const wanted = reinterpret_cast<const stack_t*>(registers[REG_RDI]);
   auto* const old = reinterpret_cast<stack_t*>(registers[REG_RSI]);
   const auto stack_pointer = static_cast<std::uintptr_t>(registers[REG_RSP]);
-  const bool on_ours = is_on_ours(stack_pointer);
+  const bool on_ours = is_on_signal_stack(stack_pointer);
   if (!on_ours) state.handler_stack = no_stack;  // of a handler that was left by a jump
   stack_t& current = on_ours && !keeps_stack(state.program_stack) ? state.handler_stack : state.program_stack;
   const bool in_use = keeps_stack(current) && (holds(current, stack_pointer) || (on_ours && same_place(current)));
@@ -335,7 +336,7 @@ void do_sigaltstack(ucontext_t& context) noexcept {
 
 // The kernel puts back the stack that the handler found, unless the handler has made the one that it runs on current.
 void leave_handler(const ucontext_t& interrupted) noexcept {
-  if (is_on_ours(static_cast<std::uintptr_t>(interrupted.uc_mcontext.gregs[REG_RSP]))) return;
+  if (is_on_signal_stack(static_cast<std::uintptr_t>(interrupted.uc_mcontext.gregs[REG_RSP]))) return;
   if (keeps_stack(state.handler_stack) && same_place(state.handler_stack)) state.program_stack = state.handler_stack;
   state.handler_stack = no_stack;
 }

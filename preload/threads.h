@@ -25,6 +25,7 @@ struct thread_state {
   bool lent_to_child = false;                     // a child of vfork runs on our memory while this thread waits for it
   bool shared_with_child = false;                 // a child of ours that is no thread may run with this very state
   std::uint64_t mask_exchanged = 0;               // with the kernel, where a signal shield begins or ends
+  bool wants_tracer = false;                      // a child of vfork that is to be traced from its exec on
   std::byte* signal_stack = nullptr;              // signal_stack_bytes, or null
   stack_t program_stack{nullptr, SS_DISABLE, 0};  // the signal stack that the program sees
   // The same within a handler that the kernel would have started without one: there was none, or SS_AUTODISARM.
@@ -35,6 +36,9 @@ struct thread_state {
 inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
 
 [[nodiscard]] thread_state& this_thread() noexcept;
+
+// Whether it is the stack that this thread has from us.
+[[nodiscard]] bool is_on_signal_stack(std::uintptr_t stack_pointer) noexcept;
 
 // Bytes of the floating-point state that the kernel left behind a signal frame.
 [[nodiscard]] std::size_t extended_state_bytes(const void* fpregs) noexcept;

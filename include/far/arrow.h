@@ -26,9 +26,9 @@ FAR_API void export_to_arrow(const dataframe& from, std::size_t first, std::size
 // Rows before such a value are then there.
 FAR_API void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array, dataframe& to);
 
-// Likewise all batches of a stream, one at a time, so that a file larger than local memory comes in. Releases the
-// batches, and not the stream. Throws std::runtime_error with the message of a stream that fails; batches before that
-// are then there.
+// Likewise all batches of a stream, one at a time, so that a file larger than local memory comes in; the columns come
+// before the first of them, also where there is none. Releases the batches, and not the stream. Throws
+// std::runtime_error with the message of a stream that fails; batches before that are then there.
 FAR_API void import_from_arrow(ArrowArrayStream& from, dataframe& to);
 
 }  // namespace far

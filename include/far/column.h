@@ -226,6 +226,8 @@ class FAR_API column {
   void require_numbers(const char* what) const;
 
   [[nodiscard]] std::int64_t integer_of(const cell& value) const;
+  // Of an interval, of which any integer may be a bound. Requires: it is not null.
+  [[nodiscard]] std::int64_t bound_of(const cell& value) const;
   [[nodiscard]] double real_of(const cell& value) const;
   [[nodiscard]] std::uint8_t flag_of(const cell& value) const;
   [[nodiscard]] std::int32_t code_to_append(const cell& value);

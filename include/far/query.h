@@ -243,7 +243,10 @@ template <far_numbers Numbers>
   const auto high = static_cast<double>(above);
   // Equal ones, which may be infinite.
   if (low == high) return low;
-  return share == 0.5 ? low / 2 + high / 2 : low + (high - low) * share;
+  if (share == 0.5) return low / 2 + high / 2;
+  // They may be finite, and their distance is not.
+  if (std::isinf(high - low)) return low * (1 - share) + high * share;
+  return low + (high - low) * share;
 }
 
 }  // namespace detail

@@ -12,6 +12,8 @@ namespace far::engine {
 
 class eviction_clock {
  public:
+  static constexpr unsigned epochs_a_budget = 8;
+
   // Requires: both outlive the clock.
   eviction_clock(const budget& local, const counters& count) : local_(local), count_(count) {}
 
@@ -22,8 +24,6 @@ class eviction_clock {
   [[nodiscard]] unsigned epochs_since(unsigned then) const { return (epoch() - then) % page_word::epochs; }
 
  private:
-  static constexpr unsigned epochs_a_budget = 8;
-
   const budget& local_;
   const counters& count_;
 };

@@ -71,7 +71,7 @@ std::byte* fetcher::buffer_of(const flight& incoming) const {
 
 // A frame is charged before the page is claimed: the other way round, a page in Fetching could wait for a frame, and
 // with it every thread that needs the page.
-outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* prefetched) {
+outcome fetcher::fetch(page_id page, bool write, bool announced, window ahead, std::size_t* prefetched) {
   if (!has_room()) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
   page_word word = shared_.pages.load(page);
@@ -88,16 +88,18 @@ outcome fetcher::fetch(page_id page, bool write, window ahead, std::size_t* pref
   shared_.count.prefetched_pages.add(count - 1);
 
   const bool write_ahead = write && ahead.is_walk;
+  const purpose missed{.write = write, .demanded = page, .are_wanted = false, .is_walk = announced};
+  const purpose others{.write = write_ahead, .demanded = {}, .are_wanted = false, .is_walk = announced};
   if (shared_.far.direct(word.place()) != nullptr) {
     const std::span<page_id> all = std::span(claimed).first(count);
-    if (write == write_ahead) return fetch_direct(all, {write, page});
-    const outcome reached = fetch_direct(all.first(1), {write, page});
-    if (count > 1) static_cast<void>(fetch_direct(all.subspan(1), {write_ahead, {}}));
+    if (write == write_ahead) return fetch_direct(all, missed);
+    const outcome reached = fetch_direct(all.first(1), missed);
+    if (count > 1) static_cast<void>(fetch_direct(all.subspan(1), others));
     return reached;
   }
   // The page that somebody waits for travels alone, so that it need not wait for the others.
-  start(std::span(claimed).first(1), {write, page});
-  if (count > 1) start(std::span(claimed).subspan(1, count - 1), {write_ahead, {}});
+  start(std::span(claimed).first(1), missed);
+  if (count > 1) start(std::span(claimed).subspan(1, count - 1), others);
   return outcome::in_flight;
 }
 
@@ -109,9 +111,9 @@ std::size_t fetcher::prefetch(page_range range, const expectation& of) {
   if (count == 0) return 0;
   shared_.count.prefetched_pages.add(count);
   if (shared_.far.direct(shared_.pages.load(claimed[0]).place()) != nullptr) {
-    static_cast<void>(fetch_direct({claimed.data(), count}, {of.write, {}, of.is_wanted}));
+    static_cast<void>(fetch_direct({claimed.data(), count}, {of.write, {}, of.is_wanted, of.is_walk}));
   } else {
-    start({claimed.data(), count}, {of.write, {}, of.is_wanted});
+    start({claimed.data(), count}, {of.write, {}, of.is_wanted, of.is_walk});
   }
   return count;
 }
@@ -173,6 +175,7 @@ void fetcher::start(std::span<page_id> pages, const purpose& why) {
   fresh->due_ns = 0;
   fresh->write = why.write;
   fresh->are_wanted = why.are_wanted;
+  fresh->is_walk = why.is_walk;
   fresh->demanded = demanded;
   start(*fresh);
 }
@@ -363,7 +366,8 @@ void fetcher::land(flight& incoming) {
     arrivals[count++] = {incoming.pages[i], incoming.sources[i]};
   }
   const std::optional<page_id> demanded = incoming.demanded ? std::optional(incoming.pages[0]) : std::nullopt;
-  install({arrivals.data(), count}, {incoming.write, demanded, incoming.are_wanted}, buffer_of(incoming));
+  install({arrivals.data(), count}, {incoming.write, demanded, incoming.are_wanted, incoming.is_walk},
+          buffer_of(incoming));
   if (incoming.failed != 0) return retry_or_give_up(incoming);
   end(incoming);
 }
@@ -507,7 +511,8 @@ void fetcher::make_resident(page_id page, const purpose& why, bool writable) {
   });
   if (why.write) shared_.free_slot(before.place());
   const bool has_returned = is_missed && epochs_away < shared_.recalled_epochs();
-  shared_.admit(page, has_returned ? temperature::returned : temperature::warm);
+  const bool passes = why.is_walk && epochs_away >= eviction_clock::epochs_a_budget;
+  shared_.admit(page, passes ? temperature::passing : has_returned ? temperature::returned : temperature::warm);
 }
 
 }  // namespace far::engine

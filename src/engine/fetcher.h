@@ -31,13 +31,15 @@ class fetcher {
   ~fetcher();
 
   // Starts to fetch `page` for a miss, and the pages of `ahead` that are Remote and fit the budget. `write`: the
-  // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
-  [[nodiscard]] outcome fetch(page_id page, bool write, window ahead, std::size_t* prefetched) FAR_REQUIRES(lock);
+  // waiting access is a write. `announced`: by a walk. `prefetched`: how many pages of `ahead` come in too.
+  [[nodiscard]] outcome fetch(page_id page, bool write, bool announced, window ahead, std::size_t* prefetched)
+      FAR_REQUIRES(lock);
 
   // What is known of pages that nobody waits for yet.
   struct expectation {
     bool write = false;
-    bool is_wanted = false;  // each of them, and no walk: for the policy they were missed
+    bool is_wanted = false;  // each of them: for the policy they were missed
+    bool is_walk = false;    // that announces what it comes to
     std::optional<unsigned> eviction_priority;
   };
   // Starts to fetch the Remote pages among the first batch_pages of the range, while frames are free ahead of need.
@@ -91,6 +93,7 @@ class fetcher {
     bool write = false;
     std::optional<page_id> demanded;
     bool are_wanted = false;
+    bool is_walk = false;
   };
 
   // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers; a backend may
@@ -110,6 +113,7 @@ class fetcher {
     std::uint64_t due_ns = 0;  // not 0: it rests until then
     bool write = false;
     bool are_wanted = false;
+    bool is_walk = false;
     // Where transfers need their submitter.
     const void* submitter = nullptr;  // nullptr: not known
     std::uint64_t submitted_ns = 0;

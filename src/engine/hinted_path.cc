@@ -71,10 +71,11 @@ prospect hinted_path::expect_again(page_id page, const hint& about) noexcept {
 bool hinted_path::follow(const plan& chosen, const hint& about) noexcept {
   bool is_unattended = prefetch(chosen.ahead, &about);
   const bool has_started = is_unattended;
+  const demand cause = about.sequential && chosen.first + 1 < chosen.end ? demand::walk : demand::hint;
   for (page_id page = chosen.first; page < chosen.end; ++page) {
     if (expect_again(page, about) != prospect::missing) continue;
     engine_.count().hinted_misses.add();
-    pages_.bring({.page = page, .write = about.write, .cause = demand::hint});
+    pages_.bring({.page = page, .write = about.write, .cause = cause});
     is_unattended = false;
     static_cast<void>(expect_again(page, about));  // may mark it
   }
@@ -114,10 +115,14 @@ bool hinted_path::bring_empty(page_range range, unsigned eviction_priority) noex
 }
 
 bool hinted_path::prefetch(page_range range, const hint* about) noexcept {
+  const bool is_long = range.count > 1;
   range = from_first_remote(range);
   if (range.count == 0) return false;
   fetcher::expectation of;
-  if (about != nullptr) of = {about->write, about->prefetch && about->read_ahead_pages == 0, about->eviction_priority};
+  if (about != nullptr) {
+    const bool is_wanted = about->prefetch && about->read_ahead_pages == 0;
+    of = {about->write, is_wanted, is_wanted && is_long && about->sequential, about->eviction_priority};
+  }
   make_room();
   bool has_started = false;
   while (range.count > 0 && engine_.eviction().has_frames_ahead()) {

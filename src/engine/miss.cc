@@ -52,7 +52,7 @@ void miss::advance(fetcher& fetcher, read_ahead_state& streams) {
   outcome reached = outcome::busy;
   {
     const engine_section inside(*host_);
-    reached = engine_->misses().handle(fetcher, streams, wanted_.page, wanted_.write, wanted_.cause == demand::access);
+    reached = engine_->misses().handle(fetcher, streams, wanted_.page, wanted_.write, wanted_.cause);
   }
   switch (reached) {
     case outcome::resolved: now_ = state::resolved; return;

@@ -19,10 +19,6 @@
 
 namespace far::engine {
 
-// The cause of a miss: an access, which cannot go on without the page; or a hint, which only expects an access. For a
-// hint no page is filled that the program may have released meanwhile.
-enum class demand : std::uint8_t { access, hint };
-
 struct wanted_page {
   page_id page = 0;
   bool write = false;

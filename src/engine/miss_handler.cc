@@ -29,11 +29,11 @@ miss_handler::miss_handler(core_for_misses& shared, bool regions_come_whole)
       largest_window_(window_for(shared.far.expected_speed(), shared.local.limit_pages())),
       neighbours_(shared.pages, shared.evictions, shared.count, regions_come_whole) {}
 
-outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool may_fill) {
+outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, demand cause) {
   const page_word word = shared_.pages.load(page);
   switch (word.where()) {
-    case state::untouched: return may_fill ? fill_with_zeros(page, write) : outcome::resolved;
-    case state::remote: return fetch(fetcher, streams, page, write);
+    case state::untouched: return cause == demand::access ? fill_with_zeros(page, write) : outcome::resolved;
+    case state::remote: return fetch(fetcher, streams, page, write, cause == demand::walk);
     case state::resident: return on_resident(page, write);
     case state::evicting:
       if (word.lifted() && rescue(shared_, page, word)) return outcome::resolved;
@@ -76,18 +76,18 @@ window miss_handler::look_around(page_id page) {
   return largest_window_ < neighbourhood::region_pages ? window{} : neighbours_.around(page);
 }
 
-outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write) {
+outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool is_walk) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
   if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
   const window ahead = look_ahead(streams, page);
   std::size_t prefetched = 0;
   if (ahead.count == 0) {
     const window neighbours = look_around(page);
-    const outcome reached = fetcher.fetch(page, write, neighbours, &prefetched);
+    const outcome reached = fetcher.fetch(page, write, is_walk, neighbours, &prefetched);
     if (!neighbours.is_walk) shared_.count.around_pages.add(prefetched);
     return reached;
   }
-  const outcome reached = fetcher.fetch(page, write, ahead, &prefetched);
+  const outcome reached = fetcher.fetch(page, write, is_walk, ahead, &prefetched);
   streams.note_fetched(ahead, prefetched);
   return reached;
 }
@@ -110,13 +110,13 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
     return outcome::busy;
   }
   const page_range filled = claim_neighbours(page);
-  put_zeros(filled, write || !shared_.writes_tracked);
+  put_zeros(filled, write || !shared_.writes_tracked, /*is_walk=*/false);
   shared_.count.zero_fills.add(filled.count);
   return outcome::resolved;
 }
 
 // Requires: at most batch_pages, Fetching, without a place: the child of a fork asks the kernel whether it has them.
-void miss_handler::put_zeros(page_range claimed, bool writable) {
+void miss_handler::put_zeros(page_range claimed, bool writable, bool is_walk) {
   int failure = 0;
   std::size_t done = 0;
   backoff waiting;
@@ -128,10 +128,12 @@ void miss_handler::put_zeros(page_range claimed, bool writable) {
     wait_for_kernel_memory(failure, &waiting);
   }
   for (page_id page = claimed.first; page < claimed.end(); ++page) {
-    shared_.pages.update(page, [writable](page_word now) {
+    const page_word filled = shared_.pages.update(page, [writable](page_word now) {
       return now.with_state(state::resident).with_dirty(writable).with_accessed(false).with_fetched(false);
     });
-    shared_.admit(page, temperature::warm);
+    const unsigned epochs_away = shared_.evictions.epochs_since(filled.epoch());
+    const bool passes = is_walk && epochs_away >= eviction_clock::epochs_a_budget;
+    shared_.admit(page, passes ? temperature::passing : temperature::warm);
   }
 }
 
@@ -143,7 +145,7 @@ std::size_t miss_handler::bring_empty(page_range range, unsigned eviction_priori
            claim_remote(claimed.end(), eviction_priority)) {
       ++claimed.count;
     }
-    if (claimed.count > 0) put_zeros(claimed, /*writable=*/true);
+    if (claimed.count > 0) put_zeros(claimed, /*writable=*/true, /*is_walk=*/true);
     brought += claimed.count;
     page = claimed.count > 0 ? claimed.end() : page + 1;
   }

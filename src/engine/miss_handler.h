@@ -11,17 +11,21 @@
 
 namespace far::engine {
 
+// The cause of a miss: an access, which cannot go on without the page; or a hint, which only expects an access. For a
+// hint no page is filled that the program may have released meanwhile. `walk`: a hint about a range, which says what a
+// loop is going to pass.
+enum class demand : std::uint8_t { access, hint, walk };
+
 class miss_handler {
  public:
   // `regions_come_whole`: see neighbourhood.
   miss_handler(core_for_misses& shared, bool regions_come_whole);
 
   // An access to `page` was reported. Takes the steps that are possible now; `outcome` says what remains for the
-  // caller. `streams`: the history of the accessing thread. `may_fill`: the program has allocated the page. Without it
-  // an Untouched page is left alone, and the outcome is `resolved`. Hints do so, because their memory may be released
-  // meanwhile.
+  // caller. `streams`: the history of the accessing thread. For hints an Untouched page is left alone, and the outcome
+  // is `resolved`.
   [[nodiscard]] outcome handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write,
-                               bool may_fill = true) FAR_REQUIRES(fetcher.lock);
+                               demand cause = demand::access) FAR_REQUIRES(fetcher.lock);
 
   // Fills an Untouched page, which the program has allocated. `busy`: it is not Untouched any more.
   [[nodiscard]] outcome fill_with_zeros(page_id page, bool write);
@@ -37,12 +41,12 @@ class miss_handler {
   void forget_lost(page_id page);
 
  private:
-  [[nodiscard]] outcome fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write)
+  [[nodiscard]] outcome fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool is_walk)
       FAR_REQUIRES(fetcher.lock);
   [[nodiscard]] page_range claim_neighbours(page_id page);
   [[nodiscard]] bool claim_untouched(page_id page);
   [[nodiscard]] bool claim_remote(page_id page, unsigned eviction_priority);
-  void put_zeros(page_range claimed, bool writable);
+  void put_zeros(page_range claimed, bool writable, bool is_walk);
   [[nodiscard]] outcome on_resident(page_id page, bool write);
   [[nodiscard]] outcome first_write(page_id page, page_word word);
   [[nodiscard]] bool note_lost_mapping(page_id page, page_word word);

@@ -18,8 +18,9 @@ namespace far::engine {
 
 // `cold` pages are wanted as the next victims, `warm` ones have just been used, `returned` ones as well, and they left
 // not long ago (policy::recalled_epochs()). `hot` ones could not leave because they are in use, or were taken back on
-// their way out.
-enum class temperature : std::uint8_t { cold, warm, returned, hot };
+// their way out. `passing` ones are as warm, but a walk that announced them has come back too late: the time in which
+// as many pages leave as there is room for was over.
+enum class temperature : std::uint8_t { cold, warm, returned, hot, passing };
 
 class policy {
  public:

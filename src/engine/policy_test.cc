@@ -436,6 +436,60 @@ TEST(lru, a_page_used_all_the_time_stays_for_good_and_leaves_when_it_is_not_used
   EXPECT_TRUE(stream(50'000, 2500, false));
 }
 
+// How many of 3000 pages a walk finds when it passes through them again, with room for `local`.
+std::size_t walk_again(tested_policy& order, std::size_t local, temperature how) {
+  std::size_t found = 0;
+  for (page_id page = 0; page < 3000; ++page) {
+    if (order.word(page).where() == state::resident) {
+      ++found;
+      continue;
+    }
+    if (order.size() == local) {
+      for (const page_id victim : order.select(1)) {
+        order.change(victim, [](page_word word) { return word.with_state(state::evicting); });
+        order.change(victim, [](page_word word) { return word.with_state(state::remote); });
+      }
+    }
+    order.change(page, [](page_word word) { return word.with_state(state::fetching); });
+    order.make_resident(page);
+    order.admit(page, how);
+  }
+  return found;
+}
+
+TEST(two_queues, a_walk_that_passes_again_and_again_finds_most_of_what_there_is_room_for) {
+  tested_policy passing("2q");
+  tested_policy warm("2q");
+  for (int rounds = 0; rounds < 12; ++rounds) {
+    const std::size_t found = walk_again(passing, 1000, temperature::passing);
+    EXPECT_GE(found, rounds == 0 ? 0u : 650u) << rounds;
+    EXPECT_LT(walk_again(warm, 1000, temperature::warm), 10u) << rounds;
+  }
+}
+
+TEST(two_queues, what_a_walk_finds_no_more_gives_way_to_it) {
+  tested_policy order("2q");
+  fill(order, 4000, 1000);
+  std::size_t found = 0;
+  for (int rounds = 0; rounds < 12; ++rounds) found = walk_again(order, 1000, temperature::passing);
+  EXPECT_GT(found, 600u);
+}
+
+TEST(two_queues, what_has_passed_gives_way_to_what_is_missed) {
+  tested_policy order("2q");
+  for (page_id page = 0; page < 1000; ++page) {
+    order.make_resident(page);
+    order.admit(page, temperature::passing);
+  }
+  for (page_id page = 1000; page < 4000; ++page) {
+    fill(order, page, 1);
+    EXPECT_EQ(order.select(1).size(), 1u);
+  }
+  std::size_t left = 0;
+  for (page_id page = 0; page < 1000; ++page) left += order.word(page).queued() ? 1 : 0;
+  EXPECT_LT(left, 10u);
+}
+
 TEST(priority, higher_ones_leave_first_and_the_highest_has_no_second_chance) {
   tested_policy order("priority");
   fill(order, 0, 40);

@@ -51,6 +51,13 @@ void two_queues::admit(page_id page, temperature how) {
   // Pages that cannot leave now must not stand among the newcomers: when all of them were like that, nothing else would
   // ever be offered.
   if (how == temperature::hot) return proven_.push_back(page);
+  if (how == temperature::passing) {
+    histories_[page] = 0;
+    (is_turn(passed_) ? newcomers_ : passing_).push_back(page);
+    // They came while there was room.
+    if (passing_.size() > 2 * room_of_walks()) newcomers_.push_back(passing_.pop_front());
+    return;
+  }
   const unsigned returns = note_return(page, was_accessed, how == temperature::returned);
   if (returns == 0) return newcomers_.push_back(page);
   proven_.push_back(entry_of(page, returns - 1));
@@ -60,9 +67,9 @@ std::size_t two_queues::select(std::span<page_id> victims) {
   std::size_t found = 0;
   std::size_t may_go_round = victims.size() * most_rounds_a_victim;
   for (std::size_t looked_at = size(); looked_at > 0 && found < victims.size(); --looked_at) {
-    const auto most = static_cast<std::size_t>(static_cast<double>(size()) * newcomers_share_);
-    const queue from = proven_.empty() || newcomers_.size() > most ? queue::newcomers : queue::proven;
-    const page_id entry = (from == queue::newcomers ? newcomers_ : proven_).pop_front();
+    const queue from = next();
+    page_queue& source = from == queue::newcomers ? newcomers_ : from == queue::proven ? proven_ : passing_;
+    const page_id entry = source.pop_front();
     const page_id page = page_of(entry);
     const auto rounds = static_cast<unsigned>(entry >> rounds_shift);
     if (rounds > 0 && may_go_round > 0 && pages_.load(page).where() == state::resident) {
@@ -76,6 +83,30 @@ std::size_t two_queues::select(std::span<page_id> victims) {
     }
   }
   return found;
+}
+
+bool two_queues::is_turn(unsigned& count) {
+  return count++ / in_a_row % one_in_few == one_in_few - 1;
+}
+
+std::size_t two_queues::share_of_all(double share) const {
+  return static_cast<std::size_t>(static_cast<double>(size()) * share);
+}
+
+// For what a walk has announced, and is not at yet: as much as newcomers have usually, and more if pages that have just
+// left are missed.
+std::size_t two_queues::room_of_walks() const {
+  return share_of_all(std::max(newcomers_share_, usual_newcomers));
+}
+
+// Where the next victim comes from. Requires: there is a page.
+two_queues::queue two_queues::next() {
+  const bool is_other = is_turn(victims_);
+  const bool is_walk = passing_.size() > room_of_walks();
+  const bool others = !newcomers_.empty() || !proven_.empty();
+  if (!others || (!passing_.empty() && is_walk != is_other)) return queue::passing;
+  if (proven_.empty()) return queue::newcomers;
+  return newcomers_.size() > share_of_all(newcomers_share_) ? queue::newcomers : queue::proven;
 }
 
 // Returns how often it has been missed again soon, this time included; 0 if this time was not soon. A page that is only
@@ -92,7 +123,7 @@ unsigned two_queues::note_return(page_id page, bool is_soon, bool is_little_late
 
 void two_queues::note_departure(page_id page, queue from) {
   std::uint8_t& history = histories_[page];
-  const auto left = static_cast<unsigned>(from);
+  const auto left = static_cast<unsigned>(from == queue::proven ? queue::proven : queue::newcomers);
   history = static_cast<std::uint8_t>((history & returns_mask) | left << left_shift);
   left_[left].pages += 1;
   if (++left_since_adapting_ < size() / steps_a_turnover) return;

@@ -7,6 +7,11 @@
 //
 // A page that is missed again soon, time after time, goes round in the long queue up to six times before it leaves. And
 // the share of newcomers follows the misses: the queue whose pages are missed again soon more often becomes longer.
+//
+// Of a walk over more than there is room for, again and again, first in, first out keeps nothing. So what such a walk
+// has announced passes through a queue of its own, whose pages leave first, and the others stay until the walk comes to
+// them. One in a few changes places with the others, which do not stay for ever (bimodal insertion: Qureshi et al.,
+// "Adaptive insertion policies for high performance caching", ISCA'07).
 #pragma once
 
 #include <array>
@@ -24,6 +29,10 @@ class two_queues final : public policy {
   static constexpr double usual_newcomers = 0.1;
   static constexpr double least_newcomers = 0.03;
   static constexpr double most_newcomers = 0.3;
+  // Of pages that pass, and of victims while a walk goes on: neighbours together, so that what a walk misses comes in
+  // long runs, too.
+  static constexpr unsigned one_in_few = 16;
+  static constexpr unsigned in_a_row = 64;
 
   // The share of newcomers begins with the usual one, and follows the misses.
   explicit two_queues(residency& pages) : two_queues(pages, usual_newcomers, true) {}
@@ -33,13 +42,13 @@ class two_queues final : public policy {
 
   void admit(page_id page, temperature how) override;
   [[nodiscard]] std::size_t select(std::span<page_id> victims) override;
-  [[nodiscard]] std::size_t size() const override { return newcomers_.size() + proven_.size(); }
+  [[nodiscard]] std::size_t size() const override { return newcomers_.size() + proven_.size() + passing_.size(); }
   [[nodiscard]] unsigned remembered_epochs() const override { return 3; }
   [[nodiscard]] unsigned recalled_epochs() const override { return 6; }
   [[nodiscard]] double newcomers_share() const { return newcomers_share_; }
 
  private:
-  enum class queue : std::uint8_t { newcomers, proven };
+  enum class queue : std::uint8_t { newcomers, proven, passing };
 
   // A byte a page: bits 0-2 how often it was missed again soon, and at most a little late in between; bit 7 the queue
   // that it left last.
@@ -56,6 +65,10 @@ class two_queues final : public policy {
   two_queues(residency& pages, double newcomers, bool follows);
   [[nodiscard]] unsigned note_return(page_id page, bool is_soon, bool is_little_late);
   void note_departure(page_id page, queue from);
+  [[nodiscard]] static bool is_turn(unsigned& count);
+  [[nodiscard]] std::size_t share_of_all(double share) const;
+  [[nodiscard]] std::size_t room_of_walks() const;
+  [[nodiscard]] queue next();
   void adapt();
 
   residency& pages_;
@@ -63,6 +76,9 @@ class two_queues final : public policy {
   const bool share_follows_;
   page_queue newcomers_;
   page_queue proven_;  // entries: a page, and in the bits from rounds_shift on how often it still goes round
+  page_queue passing_;
+  unsigned passed_ = 0;
+  unsigned victims_ = 0;
   std::uint8_t* histories_;
   std::array<departures, 2> left_{};
   std::size_t left_since_adapting_ = 0;

@@ -18,6 +18,9 @@ namespace far::pager {
 using platform::page_id;
 using platform::page_range;
 
+// No protection key was set, as in pkey_mprotect.
+inline constexpr std::int8_t no_key = -1;
+
 // The kind of a mapping at addresses in use.
 struct mapping_traits {
   int protection = 0;            // PROT_*, as the program set it
@@ -28,6 +31,8 @@ struct mapping_traits {
   bool absent_in_child = false;  // MADV_DONTFORK
   bool empty_in_child = false;   // MADV_WIPEONFORK
   bool kernel_marked = false;    // the kernel was told something of it that must not outlive it
+  bool sealed = false;           // mseal
+  std::int8_t key = no_key;      // pkey_mprotect
 
   mapping_traits() = default;
   mapping_traits(int allowed) : protection(allowed) {}  // NOLINT(google-explicit-constructor): most are just that

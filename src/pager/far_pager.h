@@ -89,8 +89,11 @@ class far_pager final : public pager {
   [[nodiscard]] result<void> advise(std::byte* address, std::size_t bytes, int advice) override {
     return calls_->advise(address, bytes, advice);
   }
-  [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override {
-    return calls_->protect(address, bytes, protection);
+  [[nodiscard]] result<void> protect_with_key(std::byte* address, std::size_t bytes, int protection, int key) override {
+    return calls_->protect_with_key(address, bytes, protection, key);
+  }
+  [[nodiscard]] result<void> seal(std::byte* address, std::size_t bytes) override {
+    return calls_->seal(address, bytes);
   }
   [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) override {
     return calls_->lock(address, bytes, flags);

@@ -449,5 +449,28 @@ TEST_F(hints_test, wrong_and_late_ones_change_nothing) {
   EXPECT_EQ(far_->snapshot().far_bytes, 0u);
 }
 
+// As compiled loops do it, which announce what they walk over in ranges.
+TEST_F(hints_test, a_walk_that_is_announced_again_finds_some_of_what_there_is_room_for) {
+  start("memory:", "2q");
+  if (IsSkipped()) return;
+  constexpr std::size_t pages = 3 * budget_pages;
+  constexpr std::size_t range = 64;
+  std::byte* const block = make(pages);
+  far_hint_site site = {__FILE__, __LINE__, 0};
+  const std::uint64_t later = far_hint_pack(far_hint_options{.sequential = true, .prefetch = true});
+  const std::uint64_t now = far_hint_pack(far_hint_options{.sequential = true});
+  const auto walk = [&] {
+    const std::uint64_t before = far_->snapshot().fetched_pages;
+    for (std::size_t first = 0; first < pages; first += range) {
+      take_hint(block + first * page_bytes, range * page_bytes, later, &site);
+      take_hint(block + first * page_bytes, range * page_bytes, now, &site);
+      for (std::size_t i = first; i < first + range; ++i) EXPECT_EQ(number(block, i), i * 31 + 7);
+    }
+    return far_->snapshot().fetched_pages - before;
+  };
+  static_cast<void>(walk());
+  for (int again = 0; again < 2; ++again) EXPECT_LT(walk(), pages - budget_pages / 8);
+}
+
 }  // namespace
 }  // namespace far::pager

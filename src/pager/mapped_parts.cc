@@ -30,10 +30,10 @@ mapped_parts::parts mapped_parts::look(page_range range) const {
 
 // ---- parts that come into use, change, and go ----
 
-int mapped_parts::open(page_range range, int protection, bool guarded) {
+int mapped_parts::open(page_range range, const mapping_traits& traits, bool guarded) {
   const result<void> allocated = guarded ? ranges_.allocate_guarded(range) : ranges_.allocate(range);
   if (!allocated) return allocated.error().code != 0 ? allocated.error().code : ENOMEM;
-  const int failure = set_kernel_protection(address_of(range), bytes_of(range), protection);
+  const int failure = set_kernel_protection(address_of(range), bytes_of(range), traits.protection, traits.key);
   if (failure != 0) {
     ranges_.release(range);
     return failure;
@@ -43,7 +43,7 @@ int mapped_parts::open(page_range range, int protection, bool guarded) {
 }
 
 int mapped_parts::open_or_put_back(page_range range, const mapping_traits& traits, bool guarded) {
-  const int failure = traits.reserved ? 0 : open(range, traits.protection, guarded);
+  const int failure = traits.reserved ? 0 : open(range, traits, guarded);
   if (failure != 0) {
     for (const part& mapped : addresses_.remove(range)) addresses_.put_back(mapped.range);
   }
@@ -99,28 +99,37 @@ int mapped_parts::empty(const part& one) {
 
 // The kernel's protection and ours change while nobody else sees the part: give_up_if_empty() of another thread must
 // not come in between.
-int mapped_parts::protect(const part& seen, int protection) {
+int mapped_parts::protect(const part& seen, int protection, int key) {
   int failure = 0;
   for (part& one : addresses_.remove(seen.range)) {
-    if (failure == 0) failure = protect_removed(one, protection);
+    if (failure == 0) failure = protect_removed(one, protection, key);
     addresses_.use(one.range, one.traits);
   }
   if (failure == 0 && protection == PROT_NONE) give_up_if_empty(seen.range);
   return failure;
 }
 
-int mapped_parts::protect_removed(part& one, int protection) {
-  mapping_traits& traits = one.traits;
-  const bool only_noted = traits.fenced || (traits.reserved && protection == PROT_NONE);
+int mapped_parts::protect_removed(part& one, int protection, int key) {
+  mapping_traits wanted = one.traits;
+  wanted.protection = protection;
+  if (key != no_key) wanted.key = static_cast<std::int8_t>(key);
+  wanted.kernel_marked |= wanted.key != no_key;
+  const bool only_noted = wanted.fenced || (wanted.reserved && protection == PROT_NONE);
   int failure = 0;
-  if (!only_noted && traits.reserved) {
-    failure = open(one.range, protection, false);
-    if (failure == 0) traits.reserved = false;
+  if (!only_noted && wanted.reserved) {
+    wanted.reserved = false;
+    failure = open(one.range, wanted, false);
   } else if (!only_noted) {
-    failure = set_kernel_protection(address_of(one.range), bytes_of(one.range), protection);
+    const int set = wanted.foreign ? key : wanted.key;
+    failure = set_kernel_protection(address_of(one.range), bytes_of(one.range), protection, set);
   }
-  if (failure == 0 && !traits.foreign) traits.protection = protection;
+  if (failure == 0 && !wanted.foreign) one.traits = wanted;
   return failure;
+}
+
+bool mapped_parts::any_sealed(page_range range) const {
+  const parts found = look(range);
+  return std::any_of(found.begin(), found.end(), [](const part& one) { return one.traits.sealed; });
 }
 
 void mapped_parts::give_up_if_empty(page_range range) {

@@ -68,12 +68,14 @@ class mapped_parts {
   }
 
   // Gives addresses that were just taken to the engine and to the program.
-  [[nodiscard]] int open(page_range range, int protection, bool guarded);
+  [[nodiscard]] int open(page_range range, const mapping_traits& traits, bool guarded);
   // The same, unless they are only reserved; where it fails, they are free again.
   [[nodiscard]] int open_or_put_back(page_range range, const mapping_traits& traits, bool guarded);
   // Empties and frees all that is in use of the range.
   [[nodiscard]] int unmap(page_range range);
-  [[nodiscard]] int protect(const part& seen, int protection);
+  [[nodiscard]] int protect(const part& seen, int protection, int key = no_key);
+  // Whether mseal forbids to change any part of the range.
+  [[nodiscard]] bool any_sealed(page_range range) const;
   // Makes inaccessible and empty memory a reservation again.
   void give_up_if_empty(page_range range);
 
@@ -97,7 +99,7 @@ class mapped_parts {
   [[nodiscard]] int close(const part& one);
   [[nodiscard]] int empty(const part& one);
   [[nodiscard]] int prepare_to_replace(const parts& taken, int protection);
-  [[nodiscard]] int protect_removed(part& one, int protection);
+  [[nodiscard]] int protect_removed(part& one, int protection, int key);
 
   const platform::heap_layout& heap_;
   engine::page_ranges& ranges_;

@@ -50,12 +50,13 @@ class mappings {
     bool locked = false;           // mlock
     bool absent_in_child = false;  // MADV_DONTFORK
     bool empty_in_child = false;   // MADV_WIPEONFORK
+    bool sealed = false;           // mseal
     std::size_t bytes = 0;
 
     // Whether neighbours of these kinds are one mapping to the kernel, to which guards are marks of pages.
     [[nodiscard]] bool is_one_with(const mapping& other) const {
       return protection == other.protection && locked == other.locked && absent_in_child == other.absent_in_child &&
-             empty_in_child == other.empty_in_child;
+             empty_in_child == other.empty_in_child && sealed == other.sealed;
     }
   };
   [[nodiscard]] virtual result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const = 0;
@@ -63,8 +64,14 @@ class mappings {
   // Like madvise, for any advice that the kernel knows; docs/run.md lists the effects.
   [[nodiscard]] virtual result<void> advise(std::byte* address, std::size_t bytes, int advice) = 0;
 
-  // Like mprotect.
-  [[nodiscard]] virtual result<void> protect(std::byte* address, std::size_t bytes, int protection) = 0;
+  // Like pkey_mprotect; with the key -1 like mprotect.
+  [[nodiscard]] virtual result<void> protect_with_key(std::byte* address, std::size_t bytes, int protection,
+                                                      int key) = 0;
+  [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) {
+    return protect_with_key(address, bytes, protection, -1);
+  }
+  // Like mseal, but a range with a hole is sealed up to it.
+  [[nodiscard]] virtual result<void> seal(std::byte* address, std::size_t bytes) = 0;
 
   // Like mlock2 and munlock.
   [[nodiscard]] virtual result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) = 0;

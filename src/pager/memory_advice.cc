@@ -63,8 +63,23 @@ int memory_advice::push_out(page_range range, int advice) {
   return holes || next != range.end() ? ENOMEM : 0;
 }
 
+// Whether an advice takes bytes away, from the program or its children.
+bool memory_advice::discards(int advice) {
+  switch (advice) {
+    case MADV_DONTNEED:
+    case MADV_FREE:
+    case MADV_DONTNEED_LOCKED:
+    case MADV_REMOVE:
+    case MADV_DONTFORK:
+    case MADV_WIPEONFORK:
+    case MADV_GUARD_INSTALL: return true;
+    default: return false;
+  }
+}
+
 // One case for each advice of madvise(2), also for those without an effect here: an advice that is new to us must fail.
 int memory_advice::advise_part(const address_map::part& part, int advice) {
+  if (part.traits.sealed && (part.traits.protection & PROT_WRITE) == 0 && discards(advice)) return EPERM;
   switch (advice) {
     case MADV_NORMAL:
     case MADV_RANDOM:

@@ -32,6 +32,7 @@ class memory_advice {
   void settle_in_child();
 
  private:
+  [[nodiscard]] static bool discards(int advice);
   [[nodiscard]] int push_out(page_range range, int advice);
   [[nodiscard]] int advise_part(const address_map::part& part, int advice);
   [[nodiscard]] int discard_part(const address_map::part& part);

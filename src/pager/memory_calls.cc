@@ -66,6 +66,7 @@ int memory_calls::map_at(page_range range, int protection, overlap how) {
   if (how == overlap::refuse) {
     if (!parts_.addresses().take_at(range, traits)) return EEXIST;
   } else {
+    if (parts_.any_sealed(range)) return EPERM;
     const address_map::parts parts = parts_.take(range);
     if (!traits.reserved && may_map_in_place(range, parts)) return map_in_place(range, parts, traits);
     const int refused = parts_.empty(range, parts, false, protection);
@@ -112,6 +113,7 @@ int memory_calls::hand_over(page_range range, overlap how, const std::function<i
     if (!parts_.addresses().take_at(range, traits)) return EEXIST;
     static_cast<void>(parts_.addresses().remove(range));
   } else {
+    if (parts_.any_sealed(range)) return EPERM;
     const int refused = parts_.empty(range, parts_.take(range), true, PROT_NONE);
     if (refused != 0) return refused;
   }
@@ -198,19 +200,37 @@ result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std
                  .locked = traits.locked,
                  .absent_in_child = traits.absent_in_child,
                  .empty_in_child = traits.empty_in_child,
+                 .sealed = traits.sealed,
                  .bytes = holder->range.count << page_shift};
 }
 
 // ---- munmap, mprotect ----
 
 result<void> memory_calls::unmap(std::byte* address, std::size_t bytes) {
-  return outcome("munmap", parts_.inside([&] { return parts_.unmap(parts_.pages_in(address, bytes)); }));
+  const page_range range = parts_.pages_in(address, bytes);
+  return outcome("munmap", parts_.inside([&] { return parts_.any_sealed(range) ? EPERM : parts_.unmap(range); }));
 }
 
-result<void> memory_calls::protect(std::byte* address, std::size_t bytes, int protection) {
+result<void> memory_calls::protect_with_key(std::byte* address, std::size_t bytes, int protection, int key) {
   return outcome("mprotect", parts_.inside([&] {
     return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop,
-                           [&](const address_map::part& part) { return parts_.protect(part, protection); });
+                           [&](const address_map::part& part) {
+                             return part.traits.sealed ? EPERM : parts_.protect(part, protection, key);
+                           });
+  }));
+}
+
+// The kernel is not told, or the pages could not leave: it would refuse to drop those that the program cannot write to.
+result<void> memory_calls::seal(std::byte* address, std::size_t bytes) {
+  return outcome("mseal", parts_.inside([&] {
+    return parts_.for_each(
+        parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, [&](const address_map::part& part) {
+          if (part.traits.foreign) {
+            return seal_in_kernel(parts_.address_of(part.range), parts_.bytes_of(part.range));
+          }
+          parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.sealed = true; });
+          return 0;
+        });
   }));
 }
 

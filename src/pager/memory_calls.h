@@ -47,7 +47,8 @@ class memory_calls final : public mappings {
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
-  [[nodiscard]] result<void> protect(std::byte* address, std::size_t bytes, int protection) override;
+  [[nodiscard]] result<void> protect_with_key(std::byte* address, std::size_t bytes, int protection, int key) override;
+  [[nodiscard]] result<void> seal(std::byte* address, std::size_t bytes) override;
   // As in far_heap.
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes);
 

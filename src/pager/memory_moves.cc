@@ -45,6 +45,7 @@ int memory_moves::remap(page_range range, std::uint64_t new_count, const remappi
     next = part.range.end();
   }
   if (parts.empty() || next != range.end() || new_count == 0) return EFAULT;
+  if (parts.front().traits.sealed) return EPERM;
   if (new_count < range.count && !how.keep_source) {
     const page_range tail{range.first + new_count, static_cast<std::size_t>(range.count - new_count)};
     const int failure = parts_.unmap(tail);
@@ -77,7 +78,8 @@ int memory_moves::move_parts(page_range range, std::uint64_t new_count, const re
   const address_map::parts parts = parts_.look(range);
   mapping_traits traits = parts.front().traits;
   const bool was_locked = traits.locked;
-  traits.locked = traits.kernel_marked = traits.fenced = false;
+  traits.locked = traits.fenced = false;
+  traits.kernel_marked = traits.key != no_key;
   traits.reserved = traits.protection == PROT_NONE &&
                     std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.traits.reserved; });
   page_range target{0, static_cast<std::size_t>(new_count)};
@@ -108,7 +110,7 @@ int memory_moves::move_parts(page_range range, std::uint64_t new_count, const re
 // empty.
 int memory_moves::move_bytes(page_range range, const address_map::parts& parts, page_range target,
                              const mapping_traits& traits) {
-  int failure = parts_.open(target, traits.protection, true);
+  int failure = parts_.open(target, traits, true);
   if (failure != 0) return failure;
   const auto place_of = [&](page_range part) { return target.first + (part.first - range.first); };
   for (const address_map::part& part : parts) {
@@ -130,6 +132,7 @@ int memory_moves::move_bytes(page_range range, const address_map::parts& parts, 
 int memory_moves::take_target(const remapping& how, int protection, page_range* target) {
   if (how.target != nullptr) {
     target->first = heap_.page_at(how.target);
+    if (parts_.any_sealed(*target)) return EPERM;
     return parts_.empty(*target, parts_.take(*target), false, protection);
   }
   const std::uint64_t alignment = target->count >= huge_page_pages ? huge_page_pages : 1;

@@ -12,12 +12,22 @@
 
 #include "base/result.h"
 #include "base/units.h"
+#include "pager/address_map.h"
 
 namespace far::pager {
 
-// Straight to the kernel: the program's mprotect may be the preload library's own. Returns 0 or an errno value.
-[[nodiscard]] inline int set_kernel_protection(std::byte* address, std::size_t bytes, int protection) {
-  return syscall(SYS_mprotect, address, bytes, protection) == 0 ? 0 : errno;
+// Straight to the kernel: the program's mprotect may be the preload library's own. Returns 0 or an errno value. Without
+// a protection key, the one that the memory has stays.
+[[nodiscard]] inline int set_kernel_protection(std::byte* address, std::size_t bytes, int protection,
+                                               int key = no_key) {
+  const long failed = key == no_key ? syscall(SYS_mprotect, address, bytes, protection)
+                                    : syscall(SYS_pkey_mprotect, address, bytes, protection, key);
+  return failed == 0 ? 0 : errno;
+}
+
+[[nodiscard]] inline int seal_in_kernel(std::byte* address, std::size_t bytes) {
+  constexpr long mseal = 462;  // since Linux 6.10
+  return syscall(mseal, address, bytes, 0L) == 0 ? 0 : errno;
 }
 
 // Makes the range an inaccessible reservation again after another mapping or advice to the kernel.

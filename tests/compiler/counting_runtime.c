@@ -33,18 +33,25 @@ static void spoil(uintptr_t begin, uintptr_t end) {
   counted.spoiled_bytes += end - begin;
 }
 
+// Of a gather: the pages of a run.
+static void gather(uintptr_t page, size_t pages, uint64_t packed) {
+  for (; pages > 0; ++page, --pages) {
+    ++counted.gathered;
+    counted.gathered_to_write += packed & 1;
+    counted.gathered_pages[page & 0xffff] = 1;
+  }
+}
+
 static void miss(const void* address, size_t size, uint64_t packed, struct far_hint_site* site) {
   if (site == NULL || site->file == NULL) abort();
   if (packed == far_hint_overwrite) {
     spoil((uintptr_t)address, (uintptr_t)address + size);
   } else if (size == 1 && (packed & 6) == 6) {
     ++counted.batched;
-  } else if (size == 1 && (packed & 4) != 0) {
-    ++counted.gathered;
-    counted.gathered_to_write += packed & 1;
-    counted.gathered_pages[(uintptr_t)address >> 12 & 0xffff] = 1;
-  } else if (size == 1) {
-    ++counted.guards;
+  } else if (size % 4096 == 1 && (packed & 4) != 0) {
+    gather((uintptr_t)address >> 12, size / 4096 + 1, packed);
+  } else if (size % 4096 == 1) {
+    counted.guards += size / 4096 + 1;
   } else {
     ++counted.calls;
     if (packed & 1) ++counted.written_calls;

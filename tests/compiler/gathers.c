@@ -93,10 +93,47 @@ ALONE long divided(const long* a, const unsigned* b, const unsigned* c, size_t n
   return total;
 }
 
-// One gather: the positions of the other are not read in order.
+// The positions of the other are not read in order: when they have come, it is looked ahead for, too.
 ALONE long twice_indexed(const long* a, const int* b, const int* c, size_t n) {
   long total = 0;
   for (size_t i = 0; i < n; ++i) total += a[b[c[i]] ^ 1];
+  return total;
+}
+
+// Rows: where they begin is read in order. Here an iteration hands the index on to the next one, ...
+ALONE void of_rows(const long* restrict a, const unsigned* restrict first, long* restrict sums, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    long sum = 0;
+    for (unsigned at = first[i]; at < first[i + 1]; ++at) sum += a[at];
+    sums[i] = sum;
+  }
+}
+
+// ... and here it does not.
+ALONE void of_stretches(long* restrict a, const int* restrict from, const int* restrict to, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    for (int at = from[i]; at < to[i]; ++at) a[at] += at;
+  }
+}
+
+// What is accessed in some iterations only is not looked for: here only its index is.
+ALONE long sometimes_indexed(const long* a, const int* b, const int* c, const char* wanted, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const int place = b[c[i] * 3 & 0x3fff];
+    total += place;
+    if (wanted[i] == 1) total += a[place];
+  }
+  return total;
+}
+
+// The places may change before they are read: the copy reads none.
+ALONE long that_mends_places(const long* a, const int* b, const int* c, int* others, size_t n) {
+  long total = 0;
+  for (size_t i = 0; i < n; ++i) {
+    others[i] &= 0x3fff;
+    total += a[b[c[i]]];
+  }
   return total;
 }
 
@@ -282,12 +319,72 @@ static void check_computed(long* a, int* b) {
   reset_counts();
   EXPECT(divided(a, indices, divisors, used) != 1);
   EXPECT(counted.gathered == 0);
-  for (size_t i = 0; i < used; ++i) divisors[i] = (unsigned)i;
-  begin();
-  for (size_t i = 0; i < used; ++i) use(&b[divisors[i]]);
-  EXPECT(twice_indexed(a, b, (const int*)divisors, used) != 1);
-  EXPECT(is_told());
   free(divisors);
+}
+
+static void check_chains(const long* a, const int* b) {
+  long right = 0;
+  int* const places = at_end(used * sizeof *places, 0);
+  begin();
+  for (size_t i = 0; i < used; ++i) {
+    places[i] = (int)(i * 7919 % used);
+    const long* const at = &a[b[places[i]] ^ 1];
+    right += *at;
+    use(&b[places[i]]);
+    use(at);
+  }
+  EXPECT(twice_indexed(a, b, places, used) == right && is_told());
+
+  char* const wanted = calloc(used, 1);
+  begin();
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    right += b[places[i] * 3 & 0x3fff];
+    use(&b[places[i] * 3 & 0x3fff]);
+  }
+  EXPECT(sometimes_indexed(a, b, places, wanted, used) == right && is_told());
+  free(wanted);
+
+  begin();
+  right = 0;
+  for (size_t i = 0; i < used; ++i) {
+    places[i] |= i % 3 == 0 ? 1 << 30 : 0;
+    right += a[b[places[i] & 0x3fff]];
+  }
+  for (size_t i = 0; i < used; ++i) {
+    if (i % 512 < 500) places[i] &= 0x3fff;
+  }
+  EXPECT(that_mends_places(a, b, places, places, used) == right);
+}
+
+// Short rows, and none at both ends, since the runtime may be told of the begin of each row, or of its end.
+static void check_rows(long* a) {
+  enum { row = 13 };
+  unsigned* const first = at_end((used + 1) * sizeof *first, 0);
+  long* const sums = calloc(used, sizeof *sums);
+  begin();
+  for (size_t i = 0; i <= used; ++i) first[i] = 5 + row * (unsigned)(i == 0 ? 0 : i == used ? used - 2 : i - 1);
+  for (size_t i = 0; i < used; ++i) use(&a[first[i]]);
+  of_rows(a, first, sums, used);
+  EXPECT(is_told() && counted.gathered_to_write == 0);
+  for (size_t i = 0; i < used; ++i) {
+    for (unsigned at = first[i]; at < first[i + 1]; ++at) sums[i] -= a[at];
+    EXPECT(sums[i] == 0);
+  }
+  // Neighbours are passed on together.
+  EXPECT(counted.gathered < 5000);
+
+  int* const from = at_end(used * sizeof *from, 0);
+  int* const to = at_end(used * sizeof *to, 0);
+  begin();
+  for (size_t i = 0; i < used; ++i) {
+    from[i] = (int)(i * 48271 % 100000);
+    to[i] = from[i] + (int)(i % 3);
+    use(&a[from[i]]);
+  }
+  of_stretches(a, from, to, used);
+  EXPECT(is_told() && counted.gathered_to_write == counted.gathered);
+  free(sums);
 }
 
 // Indices end in the middle of what the loops were promised, and the next ones lead nowhere.
@@ -372,6 +469,8 @@ int main(void) {
   b[used - 1] = 210000;
   check_shapes(a, b);
   check_computed(a, b);
+  check_chains(a, b);
+  check_rows(a);
   for (size_t i = 0; i < used; ++i) b[i] = (int)(i * 48271 % 100000);
   check_ends(a, b);
   check_rest(a, b);

@@ -28,6 +28,8 @@ class Program:
             return f"{self.random.randrange(1 << 16)}ul"
         if choice == 3 and self.random.randrange(2) == 0:  # a gather
             return f"(unsigned long)({array}[e[{index}] * {self.pick(1, 3, 100)} + {self.random.randrange(4)}])"
+        if choice == 3 and self.random.randrange(3) == 0:  # by two arrays
+            return f"(unsigned long)({array}[{self.pick('b', 'a')}[d[{index}] & {SIZE // 2 - 1}] & {SIZE - 1}])"
         if choice == 3:  # irregular
             return f"(unsigned long)({array}[({self.pick('b', 'a')}[{index}] * 7919ul + {index}) & {SIZE - 1}])"
         left, right = self.value(index, depth + 1), self.value(index, depth + 1)
@@ -56,12 +58,14 @@ class Program:
         return " ".join(self.statement(index) for _ in range(self.random.randrange(1, 4)))
 
     def loop(self):
-        kind = min(self.random.randrange(17), 13)
+        kind = min(self.random.randrange(19), 15)
         step = self.pick(1, 1, 1, 2, 3, 7)
         word = self.pick("size_t", "unsigned", "int", "long")
         limit = self.pick("n", "n - 5", "n / 2")
-        if kind >= 12:
+        if kind >= 14:
             return self.pointers(limit)
+        if kind >= 12:
+            return self.rows(limit)
         if kind == 11:
             return self.two_types(limit)
         if kind == 10:  # one array, or two that overlap, of which all is overwritten, or not quite
@@ -107,6 +111,19 @@ class Program:
             return (f"for (size_t i = 0; i < {limit}; ++i) {{ size_t k = i & {self.pick(1, 3, 7)}; "
                     f"for (struct cell* q = t[{place}]; q != 0 && k > 0; q = q->next, --k) h += q->value; }}")
         return f"for (size_t i = 0; i < {limit}; ++i) {{ struct cell* q = t[{place}]; if (q != 0) {{ {once} }} }}"
+
+    def rows(self, limit):
+        """Short inner loops that begin where an array says, or end there, too."""
+        array = self.pick("a", "x", "d", "e")
+        first = self.pick("d[i]", "d[i]", "e[i] * 16u", "d[b[i] & 1023]", "b[i] & 4095")
+        end = self.pick("from + 13", "from + (e[i] & 15)", "from + i % 3", "d[i + 1]")
+        work = self.pick(f"h = h * 31 + {array}[at];", f"{array}[at] ^= h;", f"m += {array}[at] & b[at & {SIZE - 1}];")
+        if end == "d[i + 1]":  # rows one after the other
+            return (f"for (size_t i = 0; i < n; ++i) d[i] = (unsigned short)(i * 3 / 4); "
+                    f"for (size_t i = 0; i + 1 < {limit}; ++i) {{ unsigned long sum = 0; "
+                    f"for (unsigned at = d[i]; at < d[i + 1]; ++at) sum += a[at]; x[i] = sum; h ^= sum; }}")
+        return (f"for (size_t i = 0; i < {limit}; ++i) {{ unsigned from = ({first}) & {SIZE // 2 - 1}; "
+                f"for (unsigned at = from; at < {end}; ++at) {{ {work} }} }}")
 
     def two_types(self, limit):
         """Memory that holds elements of one type, and then, a loop later, of another in their place."""

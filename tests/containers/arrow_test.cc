@@ -8,6 +8,8 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -185,6 +187,99 @@ TEST_F(arrow_import, of_dictionaries) {
                                       "'x' has the type dictionary of others than texts");
 }
 
+// Values of all rows of which slices are made, by the row.
+struct whole_columns {
+  static constexpr std::size_t rows = 64;
+
+  std::vector<std::uint8_t> valid = std::vector<std::uint8_t>(rows / 8);
+  std::vector<std::uint8_t> bits = valid;
+  std::vector<std::uint8_t> struct_valid = valid;
+  std::vector<std::int16_t> shorts;
+  std::vector<double> reals;
+  std::vector<std::int32_t> offsets{0};
+  std::vector<std::int64_t> times;
+  std::vector<std::uint8_t> indices;
+  std::string letters;
+
+  whole_columns() {
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto bit = static_cast<std::uint8_t>(1 << row % 8);
+      if (row % 5 != 0) valid[row / 8] |= bit;
+      if (row % 7 != 0) struct_valid[row / 8] |= bit;
+      if (row % 3 == 0) bits[row / 8] |= bit;
+      shorts.push_back(static_cast<std::int16_t>(row * 100));
+      reals.push_back(static_cast<double>(row) / 2);
+      times.push_back(static_cast<std::int64_t>(row) * 1'000);
+      indices.push_back(static_cast<std::uint8_t>(row % 2));
+      letters += std::string(row % 4, static_cast<char>('a' + row % 26));
+      offsets.push_back(static_cast<std::int32_t>(letters.size()));
+    }
+  }
+};
+
+// A part of a part: rows of a struct that begins in the middle, of columns that do, with bitmaps and bits that begin
+// within a byte. Nulls of the struct are nulls in all columns.
+TEST_F(arrow_import, of_slices) {
+  whole_columns all;
+  // The dictionary is a slice, too.
+  const char words[] = "?onetwo";
+  const std::int32_t word_offsets[] = {0, 1, 4, 7};
+  const void* word_buffers[] = {nullptr, word_offsets, words};
+  ArrowSchema word_schema{"u", nullptr, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
+  ArrowArray word_array{2, 0, 1, 3, 0, word_buffers, nullptr, nullptr, nullptr, nullptr};
+  struct {
+    const char* format;
+    std::vector<const void*> buffers;
+    std::function<cell(std::size_t)> expected;
+  } const table[] = {
+      {"s", {all.shorts.data()}, [](std::size_t row) { return cell(static_cast<std::int64_t>(row * 100)); }},
+      {"g", {all.reals.data()}, [](std::size_t row) { return cell(static_cast<double>(row) / 2); }},
+      {"b", {all.bits.data()}, [](std::size_t row) { return cell(row % 3 == 0); }},
+      {"tsm:UTC", {all.times.data()}, [](std::size_t row) { return cell(timestamp{static_cast<std::int64_t>(row)}); }},
+      {"u",
+       {all.offsets.data(), all.letters.data()},
+       [](std::size_t row) { return cell(std::string(row % 4, static_cast<char>('a' + row % 26))); }},
+      {"C", {all.indices.data()}, [](std::size_t row) { return cell(row % 2 == 0 ? "one" : "two"); }},
+  };
+  constexpr std::int64_t of_struct = 3;
+  constexpr std::int64_t of_column = 10;
+  constexpr std::int64_t rows = 40;
+  for (const auto& [format, buffers, expected] : table) {
+    std::vector<const void*> with_bitmap = {all.valid.data()};
+    with_bitmap.insert(with_bitmap.end(), buffers.begin(), buffers.end());
+    const bool has_words = format[0] == 'C';
+    ArrowSchema column_schema{format,  "x",    nullptr, 2, 0, nullptr, has_words ? &word_schema : nullptr,
+                              nullptr, nullptr};
+    ArrowArray column{rows + of_struct,
+                      -1,
+                      of_column,
+                      std::ssize(with_bitmap),
+                      0,
+                      with_bitmap.data(),
+                      nullptr,
+                      has_words ? &word_array : nullptr,
+                      nullptr,
+                      nullptr};
+    ArrowSchema* schemas[] = {&column_schema};
+    ArrowArray* columns[] = {&column};
+    const void* struct_buffers[] = {all.struct_valid.data()};
+    const ArrowSchema schema{"+s", "", nullptr, 2, 1, schemas, nullptr, nullptr, nullptr};
+    const ArrowArray array{rows, -1, of_struct, 1, 1, struct_buffers, columns, nullptr, nullptr, nullptr};
+    dataframe got(*home_);
+    import_from_arrow(schema, array, got);
+    ASSERT_EQ(got.rows(), static_cast<std::size_t>(rows)) << format;
+    for (std::size_t row = 0; row < got.rows(); ++row) {
+      const std::size_t in_struct = row + of_struct;
+      const std::size_t in_column = in_struct + of_column;
+      const bool is_null = in_struct % 7 == 0 || in_column % 5 == 0;
+      EXPECT_EQ(got["x"].at(row), is_null ? cell(null) : expected(in_column)) << format << row;
+    }
+    if (!has_words) continue;
+    column.dictionary = nullptr;
+    expect_error<std::invalid_argument>([&] { import_from_arrow(schema, array, got); }, "'x' lacks its dictionary");
+  }
+}
+
 TEST_F(arrow_import, refuses_other_types_by_their_names) {
   const std::int64_t numbers[] = {0, 0};
   for (const auto& [format, name] : {std::pair{"d:19,10", "decimal"},
@@ -251,6 +346,48 @@ TEST_F(arrow_import, of_streams) {
   source.error = EIO;
   expect_error<std::runtime_error>([&] { import_from_arrow(source.stream, got); }, "the disk is gone");
   EXPECT_EQ(got.rows(), 7u);
+  // A file without rows has columns all the same, and dictionaries of texts.
+  made.add("text", column_type::text);
+  counting_stream without_rows(made);
+  without_rows.next = made.rows();
+  dataframe empty(*home_);
+  import_from_arrow(without_rows.stream, empty);
+  EXPECT_EQ(empty.names(), (std::vector<std::string>{"x", "text"}));
+  EXPECT_EQ(empty.rows(), 0u);
+  EXPECT_EQ(empty["text"].type(), column_type::text);
+  EXPECT_THROW(import_from_arrow(without_rows.stream, got), std::invalid_argument) << "of other columns";
+}
+
+int releases = 0;
+
+// Of a stream, the schema and each batch are released once, whatever fails.
+TEST_F(arrow_import, releases_what_a_stream_gave_once) {
+  dataframe made(*home_);
+  made.add("x", column_type::int64);
+  for (std::int64_t i = 0; i < 3; ++i) made.append({i});
+  counting_stream source(made);
+  releases = 0;
+  source.stream.get_next = [](ArrowArrayStream* self, ArrowArray* out) {
+    auto& mine = *static_cast<counting_stream*>(self->private_data);
+    out->release = nullptr;
+    if (mine.next == mine.from.rows()) return mine.error;
+    static const void* no_bitmap[] = {nullptr};
+    static std::int64_t numbers[] = {5, 5, std::numeric_limits<std::int64_t>::min()};
+    static const void* buffers[] = {nullptr, nullptr};
+    buffers[1] = &numbers[mine.next++];
+    static ArrowArray column{1, 0, 0, 2, 0, buffers, nullptr, nullptr, nullptr, nullptr};
+    static ArrowArray* columns[] = {&column};
+    *out = {1, 0, 0, 1, 1, no_bitmap, columns, nullptr, nullptr, nullptr};
+    out->release = [](ArrowArray* array) {
+      ++releases;
+      array->release = nullptr;
+    };
+    return 0;
+  };
+  dataframe got(*home_);
+  EXPECT_THROW(import_from_arrow(source.stream, got), std::range_error);
+  EXPECT_EQ(releases, 3);
+  EXPECT_EQ(got.rows(), 2u);
 }
 
 }  // namespace

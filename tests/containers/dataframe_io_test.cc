@@ -89,10 +89,11 @@ TEST_F(dataframe_io, refuses_text_that_is_wrong_and_says_where) {
   expect_error(header_ + good + "1,a,,2016-03-14 17:24:55,1\n", "line 3: 5 fields");
   expect_error(header_ + good + "1,a,,2016-03-14 17:24:55,1,1,1\n", "line 3: 7 fields");
   expect_error(header_ + "1,\"two\nlines\",,,,\n" + "1x,a,,,,\n", "line 4: '1x' in the column 'id'");
-  for (const char* bad : {"9223372036854775808", "-9223372036854775808", "1.0", " 1", "+1"}) {
+  for (const char* bad : {"9223372036854775808", "-9223372036854775808", "1.0", " 1", "+-1", "++1", "+"}) {
     expect_error(header_ + bad + ",a,,,,\n", "line 2: ");
   }
-  for (const char* bad : {"2016-02-30 00:00:00", "2016-01-01", "2016-01-01 24:00:00", "2016-01-01 00:00:0a"}) {
+  for (const char* bad : {"2016-02-30 00:00:00", "2016-02-30", "2016-01-01 24:00:00", "2016-01-01 00:00:0a",
+                          "2016-01-01 00:00:00.5", "2016-01-01T00:00:00Z", "2016-01-01 00:00:00+01:00"}) {
     expect_error(header_ + "1,a,," + bad + ",,\n", "'at' is no value of the type time");
   }
   expect_error(header_ + "1,a,,,yes,\n", "'yes' in the column 'stored'");
@@ -108,6 +109,52 @@ TEST_F(dataframe_io, refuses_text_that_is_wrong_and_says_where) {
                  {.separator = '\xa7'})
                 .rows(),
             1u);
+}
+
+// As pandas and R write them, and as pandas reads them.
+TEST_F(dataframe_io, reads_what_others_write) {
+  struct {
+    column_type type;
+    std::string field;
+    cell expected;
+  } const table[] = {
+      {column_type::int64, "+7", 7},
+      {column_type::int64, "-0", 0},
+      {column_type::int64, "-9223372036854775807", -INT64_MAX},
+      {column_type::int64, "\"7\"", 7},
+      {column_type::int64, "\"\"", null},
+      {column_type::float64, "+1.5", 1.5},
+      {column_type::float64, "-0.0", -0.0},
+      {column_type::float64, "nan", null},
+      {column_type::float64, "-inf", -std::numeric_limits<double>::infinity()},
+      {column_type::float64, "9007199254740993", 9007199254740992.0},
+      {column_type::float64, "\"\"", null},
+      {column_type::boolean, "True", true},
+      {column_type::boolean, "FALSE", false},
+      {column_type::boolean, "\"\"", null},
+      {column_type::time, "2016-03-14", timestamp{1'457'913'600}},
+      {column_type::time, "1900-03-01", timestamp{-2'203'891'200}},
+      {column_type::time, "9999-12-31 23:59:59", timestamp{253'402'300'799}},
+      {column_type::time, "\"\"", null},
+      {column_type::text, "\"two\r\nlines, and a \"\"quote\"\"\"", "two\r\nlines, and a \"quote\""},
+      {column_type::text, "\"\"", ""},
+      {column_type::text, "nan", "nan"},
+  };
+  for (const auto& [type, field, expected] : table) {
+    // Of two columns of one name, the first.
+    std::istringstream from("x,x\r\n" + field + ",?\r\n" + field + ",?");
+    const dataframe frame = read_csv(*home_, from, {{"x", type}});
+    ASSERT_EQ(frame.rows(), 2u) << field;
+    EXPECT_EQ(frame["x"].at(0), expected) << field;
+    EXPECT_EQ(frame["x"].at(1), expected) << field;
+  }
+  // Without rows, and an empty line, which is a record with one empty field.
+  for (const auto& [text, rows] : {std::pair("x", 0u), {"x\n", 0u}, {"x\n\n", 1u}, {"\"x\"\n1\n\n2\n", 3u}}) {
+    std::istringstream from(text);
+    const dataframe frame = read_csv(*home_, from, {{"x", column_type::int64}});
+    EXPECT_EQ(frame.rows(), rows) << text;
+    EXPECT_EQ(frame["x"].count(), rows == 3 ? 2u : 0u) << text;
+  }
 }
 
 // What no double is near is 0 or refused; what one is near is read as pandas reads it.

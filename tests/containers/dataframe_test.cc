@@ -455,6 +455,30 @@ TEST_F(dataframes, know_of_all_values_what_a_question_finds) {
   }
 }
 
+// Any integer may be a bound, also the one that stands for null; and numbers may be further from each other than any is
+// from 0.
+TEST_F(dataframes, answer_questions_about_the_outermost_numbers) {
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  constexpr double most = std::numeric_limits<double>::max();
+  dataframe frame(*home_);
+  frame.add("number", column_type::int64);
+  frame.add("at", column_type::time);
+  frame.add("real", column_type::float64);
+  frame.append({least + 1, timestamp{least + 1}, -most});
+  frame.append({null, null, null});
+  frame.append({5, timestamp{5}, most});
+  for (const placement where : {placement::there, placement::here}) {
+    frame.place(where);
+    EXPECT_EQ(frame["number"].count_between(least, 4), 1u);
+    EXPECT_EQ(frame["at"].count_between(timestamp{least}, null), 2u);
+    EXPECT_EQ(local(frame["number"].rows_between(null, least)), std::vector<std::size_t>{});
+    EXPECT_EQ(local(frame["number"].rows_equal(least)), std::vector<std::size_t>{});
+    EXPECT_DOUBLE_EQ(frame["real"].quantile(0.25).value(), -most / 2);
+    EXPECT_DOUBLE_EQ(frame["real"].quantile(0.75).value(), most / 2);
+    EXPECT_EQ(frame["real"].median(), 0.0);
+  }
+}
+
 TEST_F(dataframes, are_grouped_by_columns) {
   const std::vector<plain_row> rows = some(30'000, 8);
   const dataframe frame = frame_of(rows);

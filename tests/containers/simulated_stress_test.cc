@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "base/sanitizers.h"
 #include "base/units.h"
+#include "far/dataframe.h"
 #include "far/list.h"
 #include "far/queue.h"
 #include "far/runtime.h"
@@ -82,6 +85,46 @@ TEST_F(simulated_containers, vectors_are_read_together) {
         const std::span<const std::uint64_t> part = shared.chunk(here, first);
         for (const std::uint64_t one : part) wrong += one == seen++ * 3 ? 0u : 1u;
         first += part.size();
+      }
+    });
+  }
+  EXPECT_EQ(wrong.load(), 0u);
+}
+
+// Walks over one frame that does not fit, for which fibers copy numbers ahead; and one that makes a column of a frame
+// of its own, so that what it makes takes the room of what the others read.
+TEST_F(simulated_containers, walks_pass_by_together) {
+  constexpr std::int64_t count = 60'000;
+  const auto add = [&](dataframe& to, const char* name, std::int64_t factor) {
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t row = 0; row < count; ++row) numbers.push_back((row * factor) << 33);
+    column made(*farheap_, column_type::int64);
+    made.append_numbers(std::span<const std::int64_t>(numbers));
+    to.add(name, std::move(made));
+  };
+  dataframe shared(*farheap_);
+  dataframe own(*farheap_);
+  for (dataframe* const one : {&shared, &own}) {
+    add(*one, "a", 3);
+    add(*one, "b", 5);
+    ASSERT_TRUE(detail::walk(*farheap_, (*one)["a"].bytes() + (*one)["b"].bytes()).passes());
+  }
+  std::atomic<std::uint64_t> wrong{0};
+  {
+    const stress::disturber disturbing(*farheap_);
+    stress::work_together(*farheap_, 4, [&](unsigned worker) {
+      std::int64_t row = 0;
+      const auto is_right = [&](std::int64_t a, std::int64_t b) {
+        const bool is = a == (row * 3) << 33 && b == (row * 5) << 33;
+        ++row;
+        return is;
+      };
+      if (worker == 3) {
+        own.derive<std::int64_t, std::int64_t>("is_right", {"a", "b"}, is_right);
+        wrong += static_cast<std::uint64_t>(count) - own["is_right"].count_between(true, true);
+      } else {
+        wrong += static_cast<std::uint64_t>(count) -
+                 shared.rows_where<std::int64_t, std::int64_t>({"a", "b"}, is_right).size();
       }
     });
   }

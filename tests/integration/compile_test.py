@@ -194,11 +194,12 @@ class Code(Directory):
                 said = [json.loads(line) for line in report.read_text().splitlines()]
                 said = {(line["function"], line["done"], line["why"]) for line in said if line["kind"] == "gather"}
                 done = {f"by_{sign}{bits}" for sign in "iu" for bits in [8, 16, 32, 64]}
-                done |= {"downwards", "every_third", "of_items", "by_pointers", "twice_indexed"}
+                done |= {"downwards", "every_third", "of_items", "by_pointers", "that_mends_places"}
                 computed = {"hashed", "of_column", "two_ways"}
                 self.assertEqual(said, {(name, True, "read") for name in done} | {
                     *((name, True, "read, computed") for name in computed), ("by_chance", True, "written, computed"),
-                    ("scatter", True, "written"),
+                    ("twice_indexed", True, "read, computed, followed"), ("sometimes_indexed", True, "read, computed"),
+                    ("scatter", True, "written"), ("of_rows", True, "read, rows"), ("of_stretches", True, "written, rows"),
                     ("that_writes", False, "the loop writes to the array of indices"),
                     ("until_negative", False, "the loop has more than one exit, or not at its end")})
 

@@ -1,9 +1,11 @@
 """Random tables, questions about them, and pandas' answers: the folder that frame_queries reads, and answers.json.
 
     dataframe_reference.py FOLDER SEED ROWS
+    dataframe_reference.py FOLDER SEED CASE
 
-Differences between pandas and far::dataframe that are meant (docs/dataframe.md): null equals nothing in a join, and a
-group without values has no sum."""
+ROWS random rows, or those of a case of EDGES. Differences between pandas and far::dataframe that are meant
+(docs/dataframe.md): null equals nothing in a join; a group without values has no sum; a sum that int64 does not have is
+refused, where pandas' is another number; and a quantile beside infinite numbers is infinite, where pandas' may be NaN."""
 
 import json
 import math
@@ -20,6 +22,18 @@ RIGHT = [("number", "int64"), ("real", "float64"), ("flag", "boolean"), ("at", "
 TEXTS = ["yes", "no", "", "a,b", 'a "quoted" one', "two\nlines", "z\u00fcrich", "Z", "nan", "\U0001f600", " blank"]
 AGGREGATES = ["count", "sum", "mean", "min", "max", "median"]
 YEAR_2016_S = 1_451_606_400
+MOST = 2 ** 63 - 1
+EDGES = {
+    "nulls": {},
+    "zeros": {"number": [0, -0, 1, 0, None, 0], "real": [0.0, -0.0, None, -0.0, 0.0, 1.0],
+              "flag": [True, False, None, True, True, False], "at": [0, 0, None, -1, 1, 0],
+              "text": ["0", "-0", None, "0", "", ""]},
+    "extremes": {"number": [MOST, 1 - MOST, None, -MOST, 2 ** 53 + 1, 0],
+                 "real": [math.inf, None, 5e-324, -5e-324, 1.7976931348623157e308, math.inf],
+                 "at": [-(1 << 35), 1 << 37, None, 0, 2 ** 31, -2 ** 31 - 1]},
+    "overflow": {"number": [MOST, MOST, 1, None, MOST, 5], "real": [-math.inf, -math.inf, 0.0, -0.0, None, -math.inf],
+                 "flag": [True, True, False, False, None, None]},
+}
 
 
 def value(column, kind, row, random):
@@ -39,7 +53,17 @@ def value(column, kind, row, random):
     return random.choice(TEXTS)
 
 
+def edges_of(case, columns):
+    """The columns of a case, as long as the longest, with nulls behind and those that it does not name; but the ids."""
+    rows = max(map(len, EDGES[case].values()), default=4)
+    values = {column: EDGES[case].get(column, []) for column, _ in columns}
+    values = {column: some + [None] * (rows - len(some)) for column, some in values.items()}
+    return values | ({"id": list(range(rows))} if "id" in values else {})
+
+
 def make(columns, rows, random):
+    if isinstance(rows, str):
+        return edges_of(rows, columns)
     return {column: [value(column, kind, row, random) for row in range(rows)] for column, kind in columns}
 
 
@@ -101,6 +125,25 @@ def between(series, question, kind):
     return inside
 
 
+def exact_sum(series):
+    """That of integers, of which pandas' is another beyond int64. None: there are none."""
+    values = [int(one) for one in series.dropna()]
+    if not values:
+        return None
+    return sum(values) if -MOST - 1 <= sum(values) <= MOST else "overflow"
+
+
+def quantile(numbers, fraction):
+    """Where numbers beside it are infinite, pandas' may be NaN."""
+    if len(numbers) == 0:
+        return None
+    rank = fraction * (len(numbers) - 1)
+    low, high = (numbers.sort_values().iloc[at] for at in (math.floor(rank), math.ceil(rank)))
+    if high == math.inf and low > -math.inf and rank % 1 > 0:
+        return cell(high)
+    return cell(numbers.quantile(fraction))
+
+
 def describe(series, question, kind):
     values = series.dropna()
     counts = values.value_counts().sort_index()
@@ -117,8 +160,9 @@ def describe(series, question, kind):
     if kind == "time":
         return said
     numbers = values.astype("Int64") if kind == "boolean" else values
-    return said | {"sum": cell(numbers.sum(min_count=1)), "mean": cell(numbers.mean()), "median": cell(numbers.median()),
-                   "quantile": cell(numbers.quantile(question["fraction"])) if len(numbers) else None}
+    total = cell(numbers.sum(min_count=1)) if kind == "float64" else exact_sum(numbers)
+    return said | {"sum": total, "mean": cell(numbers.mean()), "median": cell(numbers.median()),
+                   "quantile": quantile(numbers, question["fraction"])}
 
 
 def aggregate(group, what):
@@ -129,6 +173,9 @@ def aggregate(group, what):
 
 def group(frame, step):
     grouped = frame.groupby(step["keys"], dropna=True, sort=True, observed=True)
+    whole = {column for column, what in step["aggregates"] if what == "sum" and column in ("number", "id")}
+    if any(exact_sum(one) == "overflow" for column in whole for _, one in grouped[column]):
+        return "overflow"
     columns = {f"{column}_{what}": aggregate(grouped[column], what) for column, what in step["aggregates"]}
     keys = grouped.size().reset_index()[step["keys"]]
     return pandas.concat([keys] + [one.reset_index(drop=True).rename(name) for name, one in columns.items()], axis=1)
@@ -210,12 +257,14 @@ def answer(tables, question):
         return describe(frame[question["column"]], question, kinds[question["column"]])
     for step in question["steps"]:
         frame = apply(frame, step, tables, kinds)
+        if isinstance(frame, str):
+            return frame
     return [[column, cells(frame[column])] for column in frame.columns]
 
 
 def main(folder, seed, rows):
     chosen = random.Random(seed)
-    shapes = {"left": (LEFT, rows), "right": (RIGHT, chosen.choice([0, 1, 20, 100]))}
+    shapes = {"left": (LEFT, rows), "right": (RIGHT, rows if rows in EDGES else chosen.choice([0, 1, 20, 100]))}
     tables = {}
     for name, (columns, count) in shapes.items():
         values = make(columns, count, chosen)
@@ -228,4 +277,4 @@ def main(folder, seed, rows):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if sys.argv[3] in EDGES else int(sys.argv[3]))

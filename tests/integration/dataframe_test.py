@@ -9,6 +9,7 @@ import unittest
 import support
 
 REFERENCE = pathlib.Path(__file__).with_name("dataframe_reference.py")
+EDGES = ("nulls", "zeros", "extremes", "overflow")
 PLACEMENTS = ("there", "here", "automatic")
 ROWS_AND_SEEDS = [(0, 1), (1, 1), (30, 1), (30, 2), (4_000, 1)]
 if support.SOAK:
@@ -51,6 +52,12 @@ class Dataframe(unittest.TestCase):
         for rows, seed in ROWS_AND_SEEDS:
             with self.subTest(rows=rows, seed=seed):
                 self.compare(rows, seed)
+
+    def test_answers_as_pandas_does_at_the_edges(self):
+        support.need(support.VENV_PYTHON.exists(), f"there is no {support.VENV_PYTHON}; run evaluation/apps/flights/setup")
+        for case in EDGES:
+            with self.subTest(case=case):
+                self.compare(case, 1)
 
 
 if __name__ == "__main__":

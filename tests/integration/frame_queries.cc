@@ -134,6 +134,16 @@ json json_of(const std::vector<far::cell>& values) {
   return all;
 }
 
+// A sum that int64 does not have is refused.
+template <typename Answer>
+json unless_too_large(const Answer& answer) {
+  try {
+    return answer();
+  } catch (const std::overflow_error&) {
+    return "overflow";
+  }
+}
+
 // About one column, which may lack some of the answers.
 json describe(const far::column& values, const json& question) {
   json said = {{"count", values.count()}, {"nulls", values.null_count()}};
@@ -151,7 +161,7 @@ json describe(const far::column& values, const json& question) {
   said["count_between"] = values.count_between(lowest, highest);
   said["rows_between"] = json_of(values.rows_between(lowest, highest));
   if (values.type() == far::column_type::time) return said;
-  said["sum"] = json_of(values.sum());
+  said["sum"] = unless_too_large([&] { return json_of(values.sum()); });
   said["mean"] = json_of(values.mean());
   said["median"] = json_of(values.median());
   said["quantile"] = json_of(values.quantile(question.at("fraction")));
@@ -187,7 +197,7 @@ int run(const std::string& folder) {
     for (auto& [name, frame] : all) frame.place(where);
     for (const json& question : asked.at("questions")) {
       farheap.evict_all();
-      std::cout << answer(all, question).dump() << "\n";
+      std::cout << unless_too_large([&] { return answer(all, question); }).dump() << "\n";
     }
   }
   return 0;

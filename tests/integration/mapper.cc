@@ -113,67 +113,6 @@ void failed_fixed() {
   say("the rest", content(block, mib, 7));
 }
 
-void absurd_lengths() {
-  void* volatile kept = std::malloc(3 * mib);
-  std::memset(kept, 5, 3 * mib);
-  const std::size_t sizes[] = {SIZE_MAX,
-                               SIZE_MAX - 1,
-                               SIZE_MAX - 4096,
-                               SIZE_MAX / 2 + 1,
-                               std::size_t{PTRDIFF_MAX},
-                               std::size_t{1} << 60,
-                               std::size_t{1} << 47};
-  for (const std::size_t size : sizes) {
-    const volatile std::size_t bytes = size;
-    errno = 0;
-    say("malloc", std::malloc(bytes));
-    errno = 0;
-    say("calloc", std::calloc(1, bytes));
-    errno = 0;
-    say("calloc of many", std::calloc(bytes, 4));
-    errno = 0;
-    say("realloc", std::realloc(kept, bytes));
-    errno = 0;
-    say("reallocarray", reallocarray(kept, bytes, 16));
-    errno = 0;
-    say("aligned_alloc", aligned_alloc(4096, bytes));
-    void* block = nullptr;
-    std::printf("posix_memalign: %s\n", std::strerror(posix_memalign(&block, 64, bytes)));
-    errno = 0;
-    say("mmap", mmap(nullptr, bytes, both, anonymous, -1, 0));
-    errno = 0;
-    say("mmap with a hint", mmap(kept, bytes, both, anonymous, -1, 0));
-    errno = 0;
-    say("pvalloc", pvalloc(bytes));
-  }
-  errno = 0;
-  say("mmap of nothing", mmap(nullptr, 0, both, anonymous, -1, 0));
-  say("still there", std::string(static_cast<char*>(kept)[3 * mib - 1] == 5 ? "yes" : "no"));
-  char* const block = map(4 * mib);
-  fill(block, 4 * mib, 8);
-  say("munmap of absurdly much", munmap(block, SIZE_MAX - 4096));
-  say("munmap of nothing", munmap(block, 0));
-  say("munmap, unaligned", munmap(block + 1, page));
-  say("mprotect of absurdly much", mprotect(block, SIZE_MAX - 4096, PROT_READ));
-  say("mprotect of nothing", mprotect(block, 0, PROT_READ));
-  say("mprotect, unaligned", mprotect(block + 1, page, PROT_READ));
-  say("mprotect, unknown bits", mprotect(block, page, 0x700));
-  say("madvise of absurdly much", madvise(block, SIZE_MAX - 4096, MADV_DONTNEED));
-  say("madvise of nothing", madvise(block, 0, MADV_DONTNEED));
-  say("madvise, unaligned", madvise(block + 1, page, MADV_DONTNEED));
-  say("madvise, unknown", madvise(block, page, 77));
-  say("munmap of more than there is", munmap(block, std::size_t{1} << 47));
-  say("mremap of nothing", mremap(block, 0, page, MREMAP_MAYMOVE));
-  say("mremap to nothing", mremap(block, page, 0, MREMAP_MAYMOVE));
-  say("mremap, unaligned", mremap(block + 1, page, page, MREMAP_MAYMOVE));
-  say("mremap to absurdly much", mremap(block, 4 * mib, SIZE_MAX - 4096, MREMAP_MAYMOVE));
-  say("mremap to too much", mremap(block, 4 * mib, std::size_t{1} << 46, MREMAP_MAYMOVE));
-  say("mremap, unknown flags", mremap(block, 4 * mib, mib, 64));
-  say("mremap, fixed and not to move", mremap(block, mib, mib, MREMAP_FIXED, block + 2 * mib));
-  say("mremap onto itself", mremap(block, 2 * mib, 2 * mib, MREMAP_FIXED | MREMAP_MAYMOVE, block + mib));
-  say("what was there", content(block, 4 * mib, 8));
-}
-
 void big_alignments() {
   std::size_t wrong = 0;
   for (std::size_t alignment = page; alignment <= 64 * mib; alignment *= 4) {
@@ -577,9 +516,16 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"locked_in_parts", locked_in_parts},
                                   {"locked_unfilled", locked_unfilled},
                                   {"locked_read_only", locked_read_only},
+                                  {"protection_keys", protection_keys},
+                                  {"sealed", sealed},
+                                  {"shared_segments", shared_segments},
+                                  {"memory_policies", memory_policies},
+                                  {"pointers_in_structures", pointers_in_structures},
+                                  {"signals_on_stacks", signals_on_stacks},
                                   {"endless_ranges", endless_ranges},
                                   {"huge_pages", huge_pages},
                                   {"near_code", near_code},
+                                  {"reserved_in_place", reserved_in_place},
                                   {"terabyte", terabyte}};
 
 }  // namespace

@@ -146,6 +146,8 @@ void huge_pages();
 // mapper_places.cc
 void near_code();
 void terabyte();
+void reserved_in_place();
+void absurd_lengths();
 
 // mapper_locks.cc
 void locked_beyond_the_limit();
@@ -154,5 +156,13 @@ void locked_in_future();
 void locked_in_parts();
 void locked_unfilled();
 void locked_read_only();
+
+// mapper_kernel.cc
+void protection_keys();
+void sealed();
+void shared_segments();
+void memory_policies();
+void pointers_in_structures();
+void signals_on_stacks();
 
 }  // namespace mapper

@@ -121,6 +121,22 @@ class Programs(unittest.TestCase):
                                           deadline_s=60)
                 self.assertEqual((outcome.code, outcome.out), (0, "changed\n"), outcome)
 
+    def test_a_debugger(self):
+        for program in (support.PROGRAMS / "mapper", "/nowhere"):
+            command = [support.PROGRAMS / "tracer", program, "foreign_neighbours"]
+            native = support.run(command)
+            outcome = support.run_far(command, 16 * support.MIB, far="memory:", deadline_s=60)
+            self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+
+    def test_an_allocator_of_the_programs_own(self):
+        native = support.run([support.PROGRAMS / "own_allocator"])
+        self.assertEqual((native.code, native.out), (0, "ready\n"), native)
+        for mode in ("thread", "inline"):
+            with self.subTest(mode):
+                outcome = support.run_far([support.PROGRAMS / "own_allocator"], 16 * support.MIB, far="memory:", mode=mode,
+                                          deadline_s=60)
+                self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+
     def test_a_library_that_prefers_its_own_names(self):
         native = support.run([support.PROGRAMS / "deep_binder", "libdeep_bound.so"])
         self.assertEqual((native.code, native.out), (0, f"{3 << 16}\n"), native)

@@ -244,6 +244,14 @@ FAR_LIBRARY_CODE void import_from_arrow(ArrowArrayStream& from, dataframe& to) {
   };
   detail::arrow_owned<ArrowSchema> schema;
   require(from.get_schema(&from, &schema.value));
+  // The columns come also where no batch does, and what is refused is refused before any.
+  ArrowArray no_values{};
+  no_values.dictionary = &no_values;
+  std::vector<ArrowArray*> children(static_cast<std::size_t>(schema.value.n_children), &no_values);
+  ArrowArray no_rows{};
+  no_rows.n_children = schema.value.n_children;
+  no_rows.children = children.data();
+  import_from_arrow(schema.value, no_rows, to);
   while (true) {
     detail::arrow_owned<ArrowArray> batch;
     require(from.get_next(&from, &batch.value));

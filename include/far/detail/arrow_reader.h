@@ -100,6 +100,8 @@ class arrow_reader {
       type_ = type_of_format();
       return;
     }
+    if (array.dictionary == nullptr)
+      throw std::invalid_argument("the Arrow column '" + name_ + "' lacks its dictionary");
     texts_ = std::make_unique<arrow_reader>(*schema.dictionary, *array.dictionary);
     texts_->name_ = name_;
     type_ = texts_->type_;

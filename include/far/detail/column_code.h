@@ -42,8 +42,8 @@ interval<T> column::interval_of(const vector<T>& all, const cell& lowest, const 
     if (has_lowest || has_highest) throw std::invalid_argument("a column of text has no intervals");
     return within;
   }
-  const std::int64_t least = has_lowest ? integer_of(lowest) : within.lowest;
-  const std::int64_t most = has_highest ? integer_of(highest) : within.highest;
+  const std::int64_t least = has_lowest ? bound_of(lowest) : within.lowest;
+  const std::int64_t most = has_highest ? bound_of(highest) : within.highest;
   if (least > within.highest || most < within.lowest) return {1, 0};
   within.lowest = static_cast<T>(std::max<std::int64_t>(least, within.lowest));
   within.highest = static_cast<T>(std::min<std::int64_t>(most, within.highest));
@@ -399,13 +399,17 @@ FAR_LIBRARY_CODE void column::require_numbers(const char* what) const {
 
 FAR_LIBRARY_CODE std::int64_t column::integer_of(const cell& value) const {
   if (std::holds_alternative<std::monostate>(value)) return no_integer;
+  const std::int64_t found = bound_of(value);
+  if (found == no_integer) throw std::range_error("the least int64 stands for null in a column");
+  return found;
+}
+
+FAR_LIBRARY_CODE std::int64_t column::bound_of(const cell& value) const {
   const bool is_time = type_ == column_type::time;
   const auto* const time = std::get_if<timestamp>(&value);
   const auto* const number = std::get_if<std::int64_t>(&value);
   if (is_time ? time == nullptr : number == nullptr) throw_wrong_type();
-  const std::int64_t found = is_time ? time->seconds : *number;
-  if (found == no_integer) throw std::range_error("the least int64 stands for null in a column");
-  return found;
+  return is_time ? time->seconds : *number;
 }
 
 FAR_LIBRARY_CODE double column::real_of(const cell& value) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <istream>
+#include <iterator>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -147,8 +148,10 @@ template <typename T>
   return code == std::errc();
 }
 
-// 2016-03-14 17:24:55, also with a T in the middle.
+// 2016-03-14 17:24:55, also with a T in the middle, or a date alone, which is its midnight.
 [[nodiscard]] inline bool parse_time(std::string_view text, timestamp& to) {
+  const std::string with_midnight = std::string(text) + " 00:00:00";
+  if (text.size() == 10) text = with_midnight;
   if (text.size() != 19 || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') ||
       text[13] != ':' || text[16] != ':') {
     return false;
@@ -165,19 +168,33 @@ template <typename T>
   return true;
 }
 
-// An empty field without quotes is null. Returns whether the text is a value of the type.
+// pandas writes True, and R TRUE.
+[[nodiscard]] inline bool parse_flag(std::string_view text, cell& to) {
+  constexpr std::string_view words[][4] = {{"false", "False", "FALSE", "0"}, {"true", "True", "TRUE", "1"}};
+  for (const bool flag : {false, true}) {
+    if (std::ranges::find(words[flag ? 1 : 0], text) == std::end(words[flag ? 1 : 0])) continue;
+    to = flag;
+    return true;
+  }
+  return false;
+}
+
+// std::from_chars takes no plus, which others write.
+[[nodiscard]] inline std::string_view without_plus(std::string_view text) {
+  const bool is_before_number = text.size() > 1 && text[0] == '+' && text[1] != '-';
+  return is_before_number ? text.substr(1) : text;
+}
+
+// An empty field is null, but in quotes it is an empty text where the column is of texts. Returns whether the text is a
+// value of the type.
 [[nodiscard]] inline bool parse_cell(const csv_records::field& from, column_type type, cell& to) {
   to = null;
-  if (from.text.empty() && !from.is_quoted) return true;
+  if (from.text.empty() && (!from.is_quoted || type != column_type::text)) return true;
   switch (type) {
-    case column_type::int64: return parse_number(from.text, to.emplace<std::int64_t>());
-    case column_type::float64: return parse_real(from.text, to.emplace<double>());
+    case column_type::int64: return parse_number(without_plus(from.text), to.emplace<std::int64_t>());
+    case column_type::float64: return parse_real(without_plus(from.text), to.emplace<double>());
     case column_type::time: return parse_time(from.text, to.emplace<timestamp>());
-    case column_type::boolean: {
-      const bool is_true = from.text == "true" || from.text == "1";
-      to = is_true;
-      return is_true || from.text == "false" || from.text == "0";
-    }
+    case column_type::boolean: return parse_flag(from.text, to);
     case column_type::text: to = from.text; break;
   }
   return true;

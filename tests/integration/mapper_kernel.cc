@@ -1,0 +1,294 @@
+// Scenarios of mapper: calls that change memory beside the usual ones (protection keys, seals, shared segments, memory
+// policies), structures with pointers, and signal handlers on stacks that the program has mapped.
+#include <linux/fiemap.h>
+#include <linux/filter.h>
+#include <linux/fs.h>
+#include <linux/seccomp.h>
+#include <net/if.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/shm.h>
+#include <sys/socket.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "mapper_tools.h"
+
+namespace mapper {
+namespace {
+
+constexpr std::size_t block_bytes = 4 * mib;
+
+int protect_with_key(char* at, std::size_t bytes, int protection, int key) {
+  return static_cast<int>(syscall(SYS_pkey_mprotect, at, bytes, protection, key));
+}
+
+int seal(char* at, std::size_t bytes, unsigned long flags = 0) {
+  return static_cast<int>(syscall(/* mseal */ 462, at, bytes, flags));
+}
+
+}  // namespace
+
+// Without a key it is mprotect by another name; with one, on machines that have them, the key stays with the memory.
+void protection_keys() {
+  char* const block = map_aligned(block_bytes);
+  fill(block, block_bytes, 1);
+  say("takes access away", protect_with_key(block, block_bytes, PROT_NONE, -1));
+  say("which is gone", std::string(access(block)));
+  say("and cannot be populated", madvise(block, page, MADV_POPULATE_READ));
+  press();
+  say("gives it back", protect_with_key(block, block_bytes, both, -1));
+  say("holds", content(block, block_bytes, 1));
+  char* const reserved = map(8 * block_bytes, PROT_NONE);
+  say("a reservation in use", protect_with_key(reserved, block_bytes, both, -1));
+  say("and the next part by name", pkey_mprotect(reserved + block_bytes, block_bytes, both, -1));
+  say("can be populated", madvise(reserved, page, MADV_POPULATE_WRITE));
+  fill(reserved, 2 * block_bytes, 2);
+  press();
+  say("holds", content(reserved, 2 * block_bytes, 2));
+  say("behind it", std::string(access(reserved + 2 * block_bytes)));
+  say("a key that nobody has", protect_with_key(block, mib, PROT_READ, 9));
+  fill(block, page, 3);
+  const int key = pkey_alloc(0, PKEY_DISABLE_WRITE);
+  if (key < 0) return;
+  char* const later = reserved + 4 * block_bytes;
+  say("a key for a reservation", protect_with_key(later, block_bytes, PROT_NONE, key));
+  say("in use", mprotect(later, block_bytes, both));
+  const auto writable = [&] {
+    if (sigsetjmp(jump, 1) != 0) return "fault";
+    *const_cast<volatile char*>(later) = 1;
+    return "writable";
+  };
+  say("without the right", std::string(writable()));
+  say("pkey_set", pkey_set(key, 0));
+  fill(later, block_bytes, 4);
+  press();
+  say("holds", content(later, block_bytes, 4));
+  say("pkey_set", pkey_set(key, PKEY_DISABLE_WRITE));
+  press();
+  say("without the right again", std::string(writable()));
+}
+
+void sealed() {
+  char* const block = map_aligned(block_bytes);
+  char* const constant = map_aligned(block_bytes);
+  fill(block, block_bytes, 1);
+  fill(constant, block_bytes, 2);
+  say("read-only", mprotect(constant, block_bytes, PROT_READ));
+  if (seal(block + mib, 0) != 0) return;  // the kernel has no seals
+  say("unknown flags", seal(block, mib, 1));
+  say("unaligned", seal(block + 1, mib));
+  say("seals a part", seal(block + mib, mib));
+  say("seals what is read-only", seal(constant, block_bytes));
+  press();
+  say("holds", content(block, block_bytes, 1));
+  fill(block, block_bytes, 3);
+  press();
+  say("read-only", content(constant, block_bytes, 2));
+  say("munmap of all", munmap(block, block_bytes));
+  say("mprotect", mprotect(block + mib, page, PROT_NONE));
+  say("mmap over it", mmap(block, block_bytes, both, anonymous | MAP_FIXED, -1, 0));
+  say("a stack over it", mmap(block, block_bytes, both, anonymous | MAP_FIXED | MAP_STACK, -1, 0));
+  say("mremap", mremap(block + mib, mib, 2 * mib, MREMAP_MAYMOVE));
+  say("mremap that keeps it", mremap(block + mib, mib, mib, MREMAP_MAYMOVE | MREMAP_DONTUNMAP));
+  say("mremap, shorter", mremap(block + mib, mib, page, 0));
+  char* const other = map_aligned(mib);
+  say("mremap over it", mremap(other, mib, mib, MREMAP_MAYMOVE | MREMAP_FIXED, block + mib));
+  say("mremap out of the heap",
+      mremap(block + mib, mib, mib, MREMAP_MAYMOVE | MREMAP_FIXED, map(mib, PROT_NONE, anonymous | MAP_STACK)));
+  say("drops what it could write", madvise(block + mib, page, MADV_DONTNEED));
+  say("which reads", content(block + mib, page, 0));
+  for (const int advice : {MADV_DONTNEED, MADV_FREE, MADV_DONTFORK, MADV_WIPEONFORK, MADV_GUARD_INSTALL}) {
+    say("drops what it could not", madvise(constant, page, advice));
+  }
+  say("gives advice", madvise(constant, block_bytes, MADV_PAGEOUT));
+  say("read-only", content(constant, block_bytes, 2));
+  say("before the seal", munmap(block, mib));
+  say("after the seal", munmap(block + 2 * mib, 2 * mib));
+  munmap(other + page, page);
+  say("a range with a hole", seal(other, 3 * page));
+  say("is not sealed", munmap(other, page));
+}
+
+// A ring buffer's way to a place: map anything, unmap it, attach there. And SHM_REMAP, over what is mapped.
+void shared_segments() {
+  const int segment = shmget(IPC_PRIVATE, mib, IPC_CREAT | 0600);
+  char* const block = map_aligned(block_bytes);
+  fill(block, block_bytes, 1);
+  press();
+  say("where something is mapped", shmat(segment, block, 0));
+  say("holds", content(block, block_bytes, 1));
+  say("instead of it", shmat(segment, block + mib, SHM_REMAP));
+  say("reads", content(block + mib, mib, 0));
+  fill(block + mib, mib, 2);
+  munmap(block + 2 * mib, mib);
+  say("in a hole", shmat(segment, block + 2 * mib + 8, SHM_RND));
+  press();
+  say("the same bytes", content(block + 2 * mib, mib, 2));
+  say("before them", content(block, mib, 1));
+  say("behind them", content(block + 3 * mib, mib, 1 + static_cast<int>(3 * mib / page * 7)));
+  say("shmdt", shmdt(block + mib));
+  say("which is gone", std::string(access(block + mib)));
+  say("shmdt again", shmdt(block + mib));
+  say("shmdt of the other", shmdt(block + 2 * mib));
+  shmctl(segment, IPC_RMID, nullptr);
+  say("no such segment", shmat(segment, block + mib, SHM_REMAP));
+  say("memory there", mmap(block + mib, 2 * mib, both, anonymous | MAP_FIXED_NOREPLACE, -1, 0));
+  fill(block + mib, 2 * mib, 3);
+  press();
+  say("holds", content(block + mib, 2 * mib, 3));
+}
+
+// The kernel reads and writes these arrays, which are larger than any structure.
+void memory_policies() {
+  constexpr std::size_t count = 30'000;
+  static char local[page];
+  local[0] = 1;
+  char* const block = map_aligned(block_bytes);
+  fill(block, block_bytes, 1);
+  auto* const nodes = static_cast<unsigned long*>(std::calloc(64, sizeof(unsigned long)));
+  auto* const places = static_cast<void**>(std::malloc(count * sizeof(void*)));
+  auto* const status = static_cast<int*>(std::malloc(count * sizeof(int)));
+  std::fill_n(places, count, static_cast<void*>(local));
+  std::fill_n(status, count, -1);
+  nodes[0] = 1;
+  press();
+  constexpr int bind = 2;
+  constexpr unsigned long most_nodes = 1024;
+  say("mbind", syscall(SYS_mbind, block + mib, mib, bind, nodes, most_nodes, 0));
+  press();
+  say("move_pages", syscall(SYS_move_pages, 0, count, places, nullptr, status, 0));
+  say("on the first node", static_cast<long>(std::count(status, status + count, 0)));
+  press();
+  int policy = -1;
+  nodes[0] = 0;
+  say("get_mempolicy", syscall(SYS_get_mempolicy, &policy, nodes, most_nodes, block + mib, 2 /* MPOL_F_ADDR */));
+  say("policy", static_cast<long>(policy));
+  say("nodes", static_cast<long>(nodes[0]));
+  say("holds", content(block, block_bytes, 1));
+  fill(block, block_bytes, 2);
+  press();
+  say("holds", content(block, block_bytes, 2));
+}
+
+// What a structure points to, or what follows it, is also memory that the kernel reads or writes.
+void pointers_in_structures() {
+  constexpr std::size_t extents = 500;
+  constexpr std::size_t instructions = 4000;
+  constexpr sock_filter pass = BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  const int udp = socket(AF_INET, SOCK_DGRAM, 0);
+  ifconf list{};
+  list.ifc_len = 64 * sizeof(ifreq);
+  list.ifc_buf = static_cast<char*>(std::malloc(64 * sizeof(ifreq)));
+  press();
+  say("interfaces", ioctl(udp, SIOCGIFCONF, &list));
+  say("some", static_cast<long>(list.ifc_len > 0 && list.ifc_req[0].ifr_name[0] != 0));
+  auto* const map_of_file = static_cast<fiemap*>(std::calloc(1, sizeof(fiemap) + extents * sizeof(fiemap_extent)));
+  map_of_file->fm_length = FIEMAP_MAX_OFFSET;
+  map_of_file->fm_extent_count = extents;
+  const int file = file_of(mib, 1);
+  press();
+  const bool mapped = ioctl(file, FS_IOC_FIEMAP, map_of_file) == 0;
+  std::printf("extents: %s\n", mapped || errno == EOPNOTSUPP ? "known, if to the file system" : std::strerror(errno));
+  auto* const code = static_cast<sock_filter*>(std::malloc(instructions * sizeof(sock_filter)));
+  std::fill_n(code, instructions, sock_filter{BPF_LD | BPF_W | BPF_ABS, 0, 0, 0});
+  code[instructions - 1] = pass;
+  auto* const filter = static_cast<sock_fprog*>(std::malloc(sizeof(sock_fprog)));
+  *filter = {.len = 64, .filter = code + instructions - 64};
+  press();
+  say("filter of a socket", setsockopt(udp, SOL_SOCKET, SO_ATTACH_FILTER, filter, sizeof *filter));
+  *filter = {.len = instructions, .filter = code};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  press();
+  say("filter of the process", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, filter));
+  press();
+  say("another one", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter));
+}
+
+namespace {
+
+volatile long handled;
+ucontext_t outside;
+ucontext_t coroutine;
+
+void handle(int) {
+  volatile char room[6 * page];  // more than the page that the frame is on
+  for (std::size_t i = 0; i < sizeof room; i += page / 2) room[i] = 1;
+  handled = handled + room[0];
+}
+
+void set_handler(int signal, int flags) {
+  struct sigaction action{};
+  action.sa_handler = handle;
+  action.sa_flags = flags;
+  sigaction(signal, &action, nullptr);
+}
+
+// Waits without a system call or a function call, so that nothing below its stack pointer is touched. What a handler
+// interrupts must find its registers, those of the processor's vector unit, too.
+double spin_until(long wanted) {
+  double half = static_cast<double>(wanted) + 0.5;
+  while (handled < wanted) half += 0.0;
+  return half;
+}
+
+// Far memory leaves while the thread spins; only then comes the signal.
+void interrupt(pthread_t thread, int signal) {
+  press();
+  pthread_kill(thread, signal);
+}
+
+void run_coroutine() {
+  const pthread_t self = pthread_self();
+  double sum = 0;
+  for (long round = 1; round <= 2; ++round) {
+    std::thread interrupter([self] { interrupt(self, SIGUSR1); });
+    sum += spin_until(round);
+    interrupter.join();
+  }
+  std::printf("in the coroutine: %.1f\n", sum);
+}
+
+void* be_interrupted(void*) {
+  std::printf("in the thread: %.1f\n", spin_until(3));
+  return nullptr;
+}
+
+}  // namespace
+
+// Stacks of coroutines and of threads that the program has made of ordinary memory: what lies below the stack pointer
+// is far when a signal comes.
+void signals_on_stacks() {
+  constexpr std::size_t stack_bytes = std::size_t{256} * 1024;
+  set_handler(SIGUSR1, 0);
+  set_handler(SIGUSR2, SA_RESTART | SA_NODEFER);
+  getcontext(&coroutine);
+  coroutine.uc_stack.ss_sp = map(stack_bytes);
+  coroutine.uc_stack.ss_size = stack_bytes;
+  coroutine.uc_link = &outside;
+  makecontext(&coroutine, run_coroutine, 0);
+  swapcontext(&outside, &coroutine);
+  say("handled", handled);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, map(stack_bytes), stack_bytes);
+  pthread_t thread{};
+  pthread_create(&thread, &attributes, be_interrupted, nullptr);
+  interrupt(thread, SIGUSR2);
+  pthread_join(thread, nullptr);
+  say("handled", handled);
+  struct sigaction now{};
+  sigaction(SIGUSR2, nullptr, &now);
+  std::printf("the action: %s, flags %x\n", now.sa_handler == handle ? "as set" : "another",
+              static_cast<unsigned>(now.sa_flags));
+  set_handler(SIGUSR1, static_cast<int>(SA_RESETHAND));
+  raise(SIGUSR1);
+  sigaction(SIGUSR1, nullptr, &now);
+  std::printf("used up: %s\n", now.sa_handler == SIG_DFL ? "yes" : "no");
+  say("handled", handled);
+}
+
+}  // namespace mapper
