@@ -6,6 +6,7 @@
 // size is mapped where the program proposes it, and is native. Large mappings and reservations stay in the far heap:
 // for the heaps of Go and of most JVMs the proposed place is only a preference, and all of it would be native. But a
 // program that has given back reservations because of their place hundreds of times (the JVM's ZGC) has no other way.
+// It has used none of them, and mapped nothing else in between: who does is an allocator that gives memory back.
 #pragma once
 
 #include <array>
@@ -33,8 +34,26 @@ class hinted_places {
 
   // The same for a reservation.
   void reservation_came_elsewhere(const void* address, std::size_t bytes) noexcept {
+    if (last_reservation_.load(std::memory_order_relaxed) != nullptr) mapped();  // the last one was kept
     last_reserved_pages_.store(pages_in(bytes), std::memory_order_relaxed);
     last_reservation_.store(address, std::memory_order_relaxed);
+  }
+
+  // Any other mapping of the program came to the far heap.
+  void mapped() noexcept {
+    if (follows_reservations()) return;
+    last_reservation_.store(nullptr, std::memory_order_relaxed);
+    tries_.store(0, std::memory_order_relaxed);
+  }
+
+  // The program maps something in this range, or makes it accessible.
+  void used(const void* address, std::size_t bytes) noexcept {
+    const auto first = reinterpret_cast<std::uintptr_t>(last_reservation_.load(std::memory_order_relaxed));
+    if (first == 0) return;
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    const std::size_t reserved_bytes = last_reserved_pages_.load(std::memory_order_relaxed) << page_shift;
+    const bool overlaps = begin < first ? first - begin < bytes : begin - first < reserved_bytes;
+    if (overlaps) mapped();
   }
 
   // The program has unmapped this range.

@@ -57,6 +57,33 @@ TEST(hinted_places, reservations_are_followed_after_hundreds_of_tries) {
   }
   EXPECT_TRUE(tested.follows_reservations());
   EXPECT_FALSE(tested.follows(64 * kib));
+  tested.mapped();
+  EXPECT_TRUE(tested.follows_reservations()) << "it has insisted";
+}
+
+TEST(hinted_places, reservations_that_were_used_or_kept_say_nothing) {
+  constexpr std::size_t bytes = 6 * gib;
+  const auto give_back_last = [](hinted_places& tested) {
+    for (unsigned i = 1; i < hinted_places::most_tries; ++i) {
+      tested.reservation_came_elsewhere(at(2 * bytes), bytes);
+      tested.given_back(at(2 * bytes), bytes);
+    }
+    tested.reservation_came_elsewhere(at(2 * bytes), bytes);
+  };
+  const auto follows = [&](const auto& meanwhile) {
+    hinted_places tested;
+    give_back_last(tested);
+    meanwhile(tested);
+    tested.given_back(at(2 * bytes), bytes);
+    return tested.follows_reservations();
+  };
+  EXPECT_TRUE(follows([](hinted_places& tested) { tested.used(at(3 * bytes), page_bytes); })) << "behind it";
+  EXPECT_TRUE(follows([](hinted_places& tested) { tested.used(at(bytes), bytes); })) << "before it";
+  EXPECT_FALSE(follows([](hinted_places& tested) { tested.used(at(2 * bytes), page_bytes); }));
+  EXPECT_FALSE(follows([](hinted_places& tested) { tested.used(at(3 * bytes - page_bytes), bytes); }));
+  EXPECT_FALSE(follows([](hinted_places& tested) { tested.used(at(bytes), bytes + page_bytes); }));
+  EXPECT_FALSE(follows([](hinted_places& tested) { tested.mapped(); })) << "another mapping came in between";
+  EXPECT_FALSE(follows([](hinted_places& tested) { tested.reservation_came_elsewhere(at(bytes), bytes); })) << "kept";
 }
 
 }  // namespace

@@ -37,6 +37,18 @@ constexpr bool is_special(int flags) {
 }
 constexpr int access_bits = PROT_READ | PROT_WRITE | PROT_EXEC;
 constexpr int known_protection = access_bits | PROT_GROWSDOWN | PROT_GROWSUP | 0x8 /* PROT_SEM */;
+// Whether a part of the range in the far heap was sealed.
+bool has_far_seal(const pager::pager& far, void* address, std::size_t bytes) {
+  const auto native = [](std::byte* /*first*/, std::size_t /*count*/) { return 0; };
+  const auto sealed = [&](std::byte* first, std::size_t count) {
+    return far.is_sealed(first, count) ? result<void>(error{"it is sealed", EPERM}) : result<void>();
+  };
+  const int saved_errno = errno;
+  const bool any = serve(far, address, bytes, false, native, sealed) != 0;
+  errno = saved_errno;
+  return any;
+}
+
 // ---- mmap ----
 
 // Locks new mappings after mlockall(MCL_FUTURE). A mapping that may not be locked is not made.
@@ -103,6 +115,7 @@ void* map_across(pager::pager& far, void* address, std::size_t bytes, int protec
                  off_t offset) {
   if ((flags & MAP_FIXED_NOREPLACE) == MAP_FIXED_NOREPLACE) return fail_to_map(EEXIST);
   if (!ends_in_user_space(address, bytes)) return fail_to_map(ENOMEM);
+  if (has_far_seal(far, address, bytes)) return fail_to_map(EPERM);
   // Would it succeed at all?
   void* const probe = lock_if_asked(
       kernel_mmap(nullptr, bytes, protection, flags & ~(MAP_FIXED | MAP_32BIT), descriptor, offset), bytes);
@@ -164,6 +177,7 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
   const bool touches = pager_of(address, bytes) != nullptr;
   const bool within = touches && lies(*far, address, round_up(bytes, page_bytes)) == whereabouts::within;
   if (fixed && touches) {
+    proposed.used(address, bytes);
     return within ? map_fixed(*far, address, bytes, protection, flags, descriptor, offset, ordinary)
                   : map_across(*far, address, bytes, protection, flags, descriptor, offset);
   }
@@ -175,11 +189,12 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
   if (within) {
     const int saved_errno = errno;
     void* const hinted = map_fixed(*far, address, bytes, protection, MAP_FIXED_NOREPLACE, -1, 0, true);
-    if (hinted != MAP_FAILED) return hinted;
+    if (hinted != MAP_FAILED) return proposed.mapped(), hinted;
     errno = saved_errno;
   }
-  const bool reservation = protection == PROT_NONE || (flags & MAP_NORESERVE) != 0;
-  const bool proposes = address != nullptr && !touches;
+  const bool reservation = protection == PROT_NONE;
+  const bool unreserved = !reservation && (flags & MAP_NORESERVE) != 0;
+  const bool proposes = address != nullptr && !touches && !unreserved;
   if (proposes && (reservation ? proposed.follows_reservations() : proposed.follows(bytes))) {
     const int saved_errno = errno;
     void* const hinted = map_at_proposed_place(address, bytes, protection, flags);
@@ -187,11 +202,13 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
     errno = saved_errno;
   }
   const result<std::byte*> mapped = in_runtime([&] { return far->map(bytes, protection & access_bits, page_bytes); });
+  if (mapped && !(proposes && reservation)) proposed.mapped();
   if (mapped && proposes && reservation) proposed.reservation_came_elsewhere(mapped.value(), bytes);
   if (mapped && proposes && !reservation) proposed.came_elsewhere(mapped.value(), bytes);
   if (mapped) return mapped.value();
   // A reservation for which there is no room is the kernel's; docs/run.md says what follows.
-  if (reservation) return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);
+  if (reservation || unreserved)
+    return lock_if_asked(kernel_mmap(address, bytes, protection, flags, descriptor, offset), bytes);
   return fail_to_map(mapped.error().code != 0 ? mapped.error().code : ENOMEM);
 }
 
@@ -201,8 +218,16 @@ int unmap(void* address, std::size_t bytes) {
   pager::pager* const far = pager_of(address, bytes);
   // If the kernel refuses, it does so before it unmaps anything.
   if (far == nullptr || !ends_in_user_space(address, bytes)) return kernel_munmap(address, bytes);
+  // As in the kernel, nothing is unmapped of a range with a sealed part. Only the kernel knows its own seals, so it
+  // comes first.
+  if (lies(*far, address, round_up(bytes, page_bytes)) == whereabouts::across) {
+    if (has_far_seal(*far, address, bytes)) return fail(EPERM);
+    const auto later = [](std::byte* /*first*/, std::size_t /*count*/) { return result<void>(); };
+    if (serve(*far, address, bytes, false, kernel_munmap, later) != 0) return -1;
+  }
   proposed.given_back(address, bytes);
-  return serve(*far, address, bytes, false, kernel_munmap,
+  const auto done_before = [](std::byte* /*first*/, std::size_t /*count*/) { return 0; };
+  return serve(*far, address, bytes, false, done_before,
                [far](std::byte* first, std::size_t count) { return far->unmap(first, count); });
 }
 
@@ -210,6 +235,7 @@ int protect(void* address, std::size_t bytes, int protection, int key) {
   bytes = within_addresses(address, bytes);
   pager::pager* const far = pager_of(address, bytes);
   if (far == nullptr) return kernel_pkey_mprotect(address, bytes, protection, key);
+  if (protection != PROT_NONE) proposed.used(address, bytes);
   if ((protection & ~known_protection) != 0 || (key != -1 && !is_allocated_key(key))) return fail(EINVAL);
   return serve(
       *far, address, bytes, false,
@@ -347,14 +373,22 @@ void* remap_foreign(pager::pager& far, bool out_of, void* address, std::size_t o
   return moved;
 }
 
+// The kernel refuses first of all if nothing is mapped at the first page, or it is sealed, even if nothing would
+// change.
+bool may_move_from(const pager::pager& far, void* address) {
+  if (lies(far, address, page_bytes) == whereabouts::outside) {
+    return kernel_mremap(address, page_bytes, page_bytes, 0, nullptr) != MAP_FAILED;
+  }
+  const bool sealed = in_runtime([&] { return far.is_sealed(bytes_at(address), page_bytes); });
+  if (sealed) errno = EPERM;
+  return !sealed;
+}
+
 // A call that only cuts off an end is munmap of that end, whatever mappings lie before it and in it, because the kernel
 // looks only at the first one.
 void* cut_off(const pager::pager& far, void* address, std::size_t old_bytes, std::size_t new_bytes) {
-  if (lies(far, address, page_bytes) == whereabouts::outside) {
-    if (kernel_mremap(address, page_bytes, page_bytes, 0, nullptr) == MAP_FAILED) return MAP_FAILED;
-  } else if (!in_runtime([&] { return far.origin_of(bytes_at(address), page_bytes); })) {
-    return fail_to_map(EFAULT);
-  }
+  const bool native = lies(far, address, page_bytes) == whereabouts::outside;
+  if (!native && !in_runtime([&] { return far.origin_of(bytes_at(address), page_bytes); })) return fail_to_map(EFAULT);
   if (old_bytes == new_bytes) return address;
   return unmap(bytes_at(address) + new_bytes, old_bytes - new_bytes) == 0 ? address : MAP_FAILED;
 }
@@ -390,6 +424,7 @@ void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int fla
   pager::pager& far = source != nullptr ? *source : *target;
   const std::size_t old_whole = round_up(old_bytes, page_bytes);
   const std::size_t new_whole = round_up(new_bytes, page_bytes);
+  if (!may_move_from(far, address)) return MAP_FAILED;
   if (new_whole <= old_whole && (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0) {
     return cut_off(far, address, old_whole, new_whole);
   }

@@ -74,10 +74,9 @@ void* attach_segment(int segment, const void* address, int flags) {
   const std::size_t bytes = round_up(about.shm_segsz, page_bytes);
   pager::pager* const far = pager_of(wanted, bytes);
   if (far == nullptr || lies(*far, wanted, bytes) != whereabouts::within) return fail_to_map(EINVAL);
-  // Would it succeed at all?
+  // Would it succeed at all? The segment stays attached, so that it does not end before it is attached in its place.
   const void* const probe = kernel_shmat(segment, nullptr, flags & ~(SHM_REMAP | SHM_RND));
   if (probe == MAP_FAILED) return MAP_FAILED;
-  kernel_shmdt(probe);
   // To the kernel the place is always occupied: by the far heap.
   const auto attach = [&]() -> int {
     return kernel_shmat(segment, wanted, flags | SHM_REMAP) != MAP_FAILED ? 0 : errno;
@@ -86,6 +85,7 @@ void* attach_segment(int segment, const void* address, int flags) {
   const overlap how = (flags & SHM_REMAP) != 0 ? overlap::replace : overlap::refuse;
   const result<void> handed_over =
       in_runtime([&] { return far->hand_over(wanted, bytes, how, [attaching] { return (*attaching)(); }); });
+  kernel_shmdt(probe);
   if (!handed_over) return fail_to_map(handed_over.error().code == EEXIST ? EINVAL : handed_over.error().code);
   attached.add(place, bytes);
   return wanted;

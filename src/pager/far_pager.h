@@ -83,6 +83,9 @@ class far_pager final : public pager {
   [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override {
     return calls_->is_mapped(address, bytes);
   }
+  [[nodiscard]] bool is_sealed(const std::byte* address, std::size_t bytes) const override {
+    return calls_->is_sealed(address, bytes);
+  }
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override {
     return calls_->mapping_at(address, bytes);
   }

@@ -21,6 +21,17 @@ mapped_parts::mapped_parts(const platform::heap_layout& heap, engine::page_range
       host_(around),
       addresses_(heap.bytes() >> page_shift, reinterpret_cast<std::uintptr_t>(heap.base()) >> page_shift) {}
 
+namespace {
+
+// With a key that was set before, and of which the kernel may not know yet. The program may have freed it meanwhile:
+// then the memory has none.
+int set_with_kept_key(std::byte* address, std::size_t bytes, int protection, int key) {
+  const int failure = set_kernel_protection(address, bytes, protection, key);
+  return failure == EINVAL && key != no_key ? set_kernel_protection(address, bytes, protection) : failure;
+}
+
+}  // namespace
+
 mapped_parts::parts mapped_parts::look(page_range range) const {
   backoff waiting;
   std::optional<parts> found;
@@ -33,7 +44,7 @@ mapped_parts::parts mapped_parts::look(page_range range) const {
 int mapped_parts::open(page_range range, const mapping_traits& traits, bool guarded) {
   const result<void> allocated = guarded ? ranges_.allocate_guarded(range) : ranges_.allocate(range);
   if (!allocated) return allocated.error().code != 0 ? allocated.error().code : ENOMEM;
-  const int failure = set_kernel_protection(address_of(range), bytes_of(range), traits.protection, traits.key);
+  const int failure = set_with_kept_key(address_of(range), bytes_of(range), traits.protection, traits.key);
   if (failure != 0) {
     ranges_.release(range);
     return failure;
@@ -120,8 +131,10 @@ int mapped_parts::protect_removed(part& one, int protection, int key) {
     wanted.reserved = false;
     failure = open(one.range, wanted, false);
   } else if (!only_noted) {
-    const int set = wanted.foreign ? key : wanted.key;
-    failure = set_kernel_protection(address_of(one.range), bytes_of(one.range), protection, set);
+    // Without a key the kernel keeps the one that it knows, even one that the program has freed meanwhile.
+    const bool kept = key == one.traits.key;
+    failure = kept ? set_with_kept_key(address_of(one.range), bytes_of(one.range), protection, key)
+                   : set_kernel_protection(address_of(one.range), bytes_of(one.range), protection, key);
   }
   if (failure == 0 && !wanted.foreign) one.traits = wanted;
   return failure;

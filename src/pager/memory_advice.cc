@@ -170,7 +170,8 @@ int memory_advice::fence(const address_map::part& part, bool install) {
     return 0;
   }
   parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = false; });
-  const int failure = parts_.protect(part, part.traits.protection);
+  // A key that was set meanwhile has only been noted.
+  const int failure = parts_.protect(part, part.traits.protection, part.traits.key);
   if (failure != 0) parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = true; });
   return failure;
 }

@@ -186,6 +186,10 @@ bool memory_calls::is_mapped(const std::byte* address, std::size_t bytes) const 
       [&] { return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, any) == 0; });
 }
 
+bool memory_calls::is_sealed(const std::byte* address, std::size_t bytes) const {
+  return parts_.inside([&] { return parts_.any_sealed(parts_.pages_in(address, bytes)); });
+}
+
 result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std::size_t bytes) const {
   const platform::signal_shield shield;
   const page_range range = parts_.pages_in(address, bytes);
@@ -220,14 +224,15 @@ result<void> memory_calls::protect_with_key(std::byte* address, std::size_t byte
   }));
 }
 
-// The kernel is not told, or the pages could not leave: it would refuse to drop those that the program cannot write to.
+// The kernel is not told of far memory, or the pages could not leave: it would refuse to drop those that the program
+// cannot write to. Seals of its own mappings are noted, too: calls must find them before they change what lies beside.
 result<void> memory_calls::seal(std::byte* address, std::size_t bytes) {
   return outcome("mseal", parts_.inside([&] {
     return parts_.for_each(
         parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, [&](const address_map::part& part) {
-          if (part.traits.foreign) {
-            return seal_in_kernel(parts_.address_of(part.range), parts_.bytes_of(part.range));
-          }
+          const int refused =
+              part.traits.foreign ? seal_in_kernel(parts_.address_of(part.range), parts_.bytes_of(part.range)) : 0;
+          if (refused != 0) return refused;
           parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.sealed = true; });
           return 0;
         });

@@ -25,6 +25,7 @@
 
 #include "base/units.h"
 #include "pager/miss_observer.h"
+#include "platform/advice.h"
 #include "platform/kernel_features.h"
 #include "platform/signal_shield.h"
 
@@ -221,6 +222,22 @@ TEST_P(pager_test, mappings_over_each_other_leave_the_protection_of_one_of_them)
           << "page " << i << ", round " << round;
     }
   }
+  pager_->validate();
+}
+
+// On machines without protection keys, too: the kernel refuses a key that was freed like one that never was.
+TEST_P(pager_test, memory_whose_protection_key_was_freed_can_be_protected) {
+  constexpr int freed = 9;
+  std::byte* const block = pager_->map(2 * mib, PROT_NONE, page_bytes).value();
+  ASSERT_TRUE(pager_->protect_with_key(block, 2 * mib, PROT_NONE, freed).ok()) << "of a reservation it is only noted";
+  EXPECT_TRUE(pager_->protect(block, 2 * mib, PROT_READ | PROT_WRITE).ok());
+  fill(block, 2 * mib, 1);
+  EXPECT_TRUE(pager_->protect(block, mib, PROT_READ).ok());
+  EXPECT_TRUE(pager_->advise(block + mib, mib, MADV_GUARD_INSTALL).ok());
+  EXPECT_TRUE(pager_->advise(block + mib, mib, MADV_GUARD_REMOVE).ok());
+  EXPECT_EQ(kernel_protection(block), PROT_READ);
+  EXPECT_EQ(kernel_protection(block + mib), PROT_READ | PROT_WRITE);
+  verify(block, mib, 1);
   pager_->validate();
 }
 

@@ -518,6 +518,9 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"locked_read_only", locked_read_only},
                                   {"protection_keys", protection_keys},
                                   {"sealed", sealed},
+                                  {"sealed_neighbours", sealed_neighbours},
+                                  {"moved_sealed", moved_sealed},
+                                  {"segment_of_attachments", segment_of_attachments},
                                   {"shared_segments", shared_segments},
                                   {"memory_policies", memory_policies},
                                   {"pointers_in_structures", pointers_in_structures},
@@ -526,6 +529,7 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"huge_pages", huge_pages},
                                   {"near_code", near_code},
                                   {"reserved_in_place", reserved_in_place},
+                                  {"used_and_given_back", used_and_given_back},
                                   {"terabyte", terabyte}};
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <linux/seccomp.h>
 #include <net/if.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/shm.h>
@@ -111,6 +112,74 @@ void sealed() {
   munmap(other + page, page);
   say("a range with a hole", seal(other, 3 * page));
   say("is not sealed", munmap(other, page));
+}
+
+// What the kernel refuses to unmap, replace or move because a part of it is sealed stays as it is, neighbours included.
+void sealed_neighbours() {
+  static constexpr std::size_t third = 64 * 1024;
+  alignas(page) static char array[4 * mib + 100];
+  const int file = file_of(third, 4);
+  char* const block = map_aligned(mib);
+  fill(block, mib, 1);
+  map_over(block + third, third, both, MAP_SHARED, file);
+  if (seal(block + third, 0) != 0) return;  // the kernel has no seals
+  say("seals a file", seal(block + third, third));
+  say("munmap", munmap(block, 3 * third));
+  say("mmap over it", mmap(block, 3 * third, both, anonymous | MAP_FIXED, -1, 0));
+  say("a file over it", mmap(block, 3 * third, both, MAP_SHARED | MAP_FIXED, file, 0));
+  say("before it", content(block, third, 1));
+  say("the file", content(block + third, third, 4));
+  say("behind it", content(block + 2 * third, third, 1 + static_cast<int>(2 * third / page * 7)));
+  // The last page of a far array is the kernel's.
+  fill(array, sizeof(array), 2);
+  char* const last = array + 4 * mib;
+  say("seals the end of an array", seal(last, page));
+  say("munmap", munmap(last - mib, mib + page));
+  say("the array", content(array, 4 * mib, 2));
+}
+
+void moved_sealed() {
+  constexpr std::size_t bytes = 64 * 1024;
+  const int file = file_of(bytes, 4);
+  auto* const native = static_cast<char*>(mmap(nullptr, bytes, both, MAP_SHARED, file, 0));
+  char* const block = map_aligned(bytes);
+  char* const target = map_aligned(bytes);
+  fill(block, bytes, 1);
+  fill(target, bytes, 2);
+  if (seal(block, 0) != 0) return;  // the kernel has no seals
+  say("seals", seal(block, bytes));
+  constexpr int fixed = MREMAP_MAYMOVE | MREMAP_FIXED;
+  say("moves out of the heap", mremap(block, bytes, bytes, fixed, native));
+  say("moves a part of it", mremap(block, bytes, page, fixed, native));
+  say("the file", content(native, bytes, 4));
+  say("as long as it was", mremap(block, bytes, bytes, 0));
+  say("seals a file", seal(native, bytes));
+  say("moves it into the heap", mremap(native, bytes, bytes, fixed, target));
+  say("what was there", content(target, bytes, 2));
+  say("the source", content(block, bytes, 1));
+  map_over(target + 4 * page, 4 * page, both, MAP_SHARED, file);
+  say("seals a part of the heap", seal(target + 4 * page, 4 * page));
+  char* const other = map_aligned(bytes);
+  fill(other, bytes, 3);
+  say("moves it in the heap", mremap(target + 4 * page, 4 * page, 4 * page, fixed, other));
+  say("as long as that was", mremap(target + 4 * page, 4 * page, 4 * page, 0));
+  say("what was there", content(other, bytes, 3));
+}
+
+// A segment that lasts no longer than its last attachment, as one does that was removed while others have it.
+// Nothing is said while all is well: only root may ask for this.
+void segment_of_attachments() {
+  if (unshare(CLONE_NEWIPC) != 0) return;
+  const int setting = open("/proc/sys/kernel/shm_rmid_forced", O_WRONLY);
+  if (setting < 0 || write(setting, "1", 1) != 1) return;
+  const int segment = shmget(IPC_PRIVATE, mib, IPC_CREAT | 0600);
+  char* const block = map_aligned(block_bytes);
+  fill(block, block_bytes, 1);
+  const void* const attached = shmat(segment, block + mib, SHM_REMAP);
+  if (attached == MAP_FAILED) std::printf("a segment ends before it is attached\n");
+  fill(block + mib, mib, 2);
+  press();
+  if (content(block + mib, mib, 2) != "kept" || content(block, mib, 1) != "kept") std::printf("bytes are lost\n");
 }
 
 // A ring buffer's way to a place: map anything, unmap it, attach there. And SHM_REMAP, over what is mapped.

@@ -60,6 +60,27 @@ void reserved_in_place() {
   say("munmap", munmap(reserved, bytes));
 }
 
+// As mimalloc and V8 map their memory: at proposed places, with MAP_NORESERVE; or reserved there first. It stays far.
+void used_and_given_back() {
+  constexpr std::size_t bytes = 64 * mib;
+  auto* const place = reinterpret_cast<char*>(std::uintptr_t{1} << 41);
+  for (int i = 0; i < 300; ++i) {
+    auto* const used = static_cast<char*>(mmap(place, bytes, both, anonymous | MAP_NORESERVE, -1, 0));
+    used[0] = 1;
+    munmap(used, bytes);
+    auto* const opened = static_cast<char*>(mmap(place, bytes, PROT_NONE, anonymous | MAP_NORESERVE, -1, 0));
+    mprotect(opened, mib, both);
+    munmap(opened, bytes);
+  }
+  auto* const block = static_cast<char*>(mmap(place, bytes, PROT_NONE, anonymous | MAP_NORESERVE, -1, 0));
+  say("in use", mprotect(block, bytes, both));
+  fill(block, bytes, 1);
+  auto* const second = static_cast<char*>(mmap(place + bytes, bytes, both, anonymous | MAP_NORESERVE, -1, 0));
+  fill(second, bytes, 2);
+  say("holds", content(block, bytes, 1));
+  say("holds", content(second, bytes, 2));
+}
+
 // The heap of a Haskell program: a terabyte is reserved, and mapped again part by part where it is needed.
 void terabyte() {
   constexpr std::size_t block = 64 * mib;

@@ -63,6 +63,11 @@ class Charges(unittest.TestCase):
         self.assertGreater(outcome.stats["evicted_pages"], 64 * MIB // 4096, outcome.stats)
         self.assertLess(outcome.peak_bytes, 192 * MIB, outcome)  # of which it fills 192 MiB
 
+    def test_memory_at_proposed_places_is_far(self):
+        outcome = support.run_far([MAPPER, "used_and_given_back"], BUDGET_BYTES)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertLess(outcome.peak_bytes, 100 * MIB, outcome)  # of which it fills 128 MiB
+
     def test_mlockall_fills_nothing_of_the_runtime(self):
         outcome = support.run_far([MAPPER, "all_locked"], BUDGET_BYTES)
         self.assertLess(outcome.peak_bytes, 400 * MIB, outcome)

@@ -147,6 +147,7 @@ void huge_pages();
 void near_code();
 void terabyte();
 void reserved_in_place();
+void used_and_given_back();
 void absurd_lengths();
 
 // mapper_locks.cc
@@ -160,6 +161,9 @@ void locked_read_only();
 // mapper_kernel.cc
 void protection_keys();
 void sealed();
+void sealed_neighbours();
+void moved_sealed();
+void segment_of_attachments();
 void shared_segments();
 void memory_policies();
 void pointers_in_structures();
