@@ -117,7 +117,7 @@ void sealed() {
 // What the kernel refuses to unmap, replace or move because a part of it is sealed stays as it is, neighbours included.
 void sealed_neighbours() {
   static constexpr std::size_t third = 64 * 1024;
-  alignas(page) static char array[4 * mib + 100];
+  static char array[14 * mib];
   const int file = file_of(third, 4);
   char* const block = map_aligned(mib);
   fill(block, mib, 1);
@@ -130,12 +130,13 @@ void sealed_neighbours() {
   say("before it", content(block, third, 1));
   say("the file", content(block + third, third, 4));
   say("behind it", content(block + 2 * third, third, 1 + static_cast<int>(2 * third / page * 7)));
-  // The last page of a far array is the kernel's.
-  fill(array, sizeof(array), 2);
-  char* const last = array + 4 * mib;
+  // Only whole blocks of 2 MiB of an array are far. Its end is the kernel's.
+  const auto end = reinterpret_cast<std::uintptr_t>(array) + sizeof(array) - page;
+  auto* const last = reinterpret_cast<char*>(end / (2 * mib) * (2 * mib));
+  fill(last - mib, mib, 2);
   say("seals the end of an array", seal(last, page));
   say("munmap", munmap(last - mib, mib + page));
-  say("the array", content(array, 4 * mib, 2));
+  say("the array", content(last - mib, mib, 2));
 }
 
 void moved_sealed() {
