@@ -73,8 +73,8 @@ std::byte* move_frame(std::byte* frame) {
   const auto interrupted = static_cast<std::uintptr_t>(registers[REG_RIP]);
   const auto unshut = reinterpret_cast<std::uintptr_t>(far_relay_signal);
   if (interrupted - unshut < reinterpret_cast<std::uintptr_t>(far_relay_shut) - unshut) {
+    const auto number = static_cast<int>(registers[interrupted == unshut ? REG_RDI : REG_RBX]);  // as it moves it first
     std::byte* const place = move_frame(reinterpret_cast<std::byte*>(registers[REG_RSP]));
-    const int number = reinterpret_cast<const siginfo_t*>(place + info_at)->si_signo;
     registers[REG_RSP] = reinterpret_cast<greg_t>(place);
     registers[REG_RIP] = reinterpret_cast<greg_t>(handler_of(number));
     registers[REG_RDI] = number;

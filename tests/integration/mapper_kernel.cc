@@ -341,12 +341,11 @@ void send_together() {
   for (int value = 1; value <= 3; ++value) sigqueue(getpid(), SIGRTMIN + 1, sigval{.sival_int = value});
 }
 
-void* receive_together(void*) {
+void receive_together() {
   const sigset_t all = set_of({SIGUSR1, SIGUSR2, SIGRTMIN + 1});
   pthread_kill(pthread_self(), SIGUSR1);
   pthread_kill(pthread_self(), SIGUSR2);
   pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
-  return nullptr;
 }
 
 }  // namespace
@@ -366,11 +365,11 @@ void signals_together() {
   send_together();
   say("suspended", sigsuspend(&none));
   std::printf("after these:%s\n", blocked().c_str());
-  std::thread([] {
-    pthread_t thread{};
-    pthread_create(&thread, nullptr, receive_together, nullptr);
-    pthread_join(thread, nullptr);
-  }).join();
+  std::thread(receive_together).join();
+  set_handler(SIGUSR1, 0);
+  set_handler(SIGUSR2, 0);
+  std::thread(receive_together).join();
+  say("handled", handled);
   // The one that runs first leaves the other behind; the next uses up its action.
   set_teller(SIGUSR2, 0, set_of({}), tell_and_jump);
   set_teller(SIGUSR1, static_cast<int>(SA_RESETHAND), set_of({SIGWINCH}));
