@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/sanitizers.h"
 #include "server/store.h"
 
 namespace far::server {
@@ -69,9 +70,7 @@ TEST(Store, MemoryIsRaisedAndLoweredWhileItIsLent) {
 
 // Each entry lies on a page of its own, of which every fourth is used.
 TEST(Store, TablesTakeNoMoreThanAPageForEachBlockThatIsHeld) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "a sanitizer keeps what was freed for a while, and notes of its own";
-#endif
+  if (has_address_sanitizer) GTEST_SKIP() << "a sanitizer keeps what was freed for a while, and notes of its own";
   const std::unique_ptr<store> lent = make_store(8 * block_bytes);
   attachment mine = open(*lent);
   const auto resident_bytes = [] {

@@ -71,6 +71,7 @@ int program::run(int count, const char* const* arguments, const work& body) try 
 void program::print(const nlohmann::ordered_json& results, const nlohmann::ordered_json& far,
                     const phases& timed) const {
   nlohmann::ordered_json seconds_of = nlohmann::ordered_json::object();
+  nlohmann::ordered_json cpu_seconds_of = seconds_of;
   double seconds = 0;
   double cpu_seconds = 0;
   for (const phase& one : timed.all()) {
@@ -78,15 +79,13 @@ void program::print(const nlohmann::ordered_json& results, const nlohmann::order
     if (one.name == "generate" || one.name == "verify") continue;
     seconds += one.seconds;
     cpu_seconds += one.cpu_seconds;
+    cpu_seconds_of[one.name] = cpu_seconds_of.value(one.name, 0.0) + one.cpu_seconds;
   }
   if (json_) {
-    const nlohmann::ordered_json report = {{"app", name_},
-                                           {"containers", is_far ? "far" : "std"},
-                                           {"seconds", seconds},
-                                           {"cpu_seconds", cpu_seconds},
-                                           {"phases", seconds_of},
-                                           {"results", results},
-                                           {"far", far}};
+    const nlohmann::ordered_json report = {{"app", name_},         {"containers", is_far ? "far" : "std"},
+                                           {"seconds", seconds},   {"cpu_seconds", cpu_seconds},
+                                           {"phases", seconds_of}, {"cpu_phases", cpu_seconds_of},
+                                           {"results", results},   {"far", far}};
     fmt::print("{}\n", report.dump());
     return;
   }

@@ -1,12 +1,15 @@
 """Every header compiles alone, and twice as well as once.
 
 Where NAME.cc stands beside NAME.h, its first include is that header, so that compiling the one proves the other
-(without precompiled headers: presets clang and fuzz). The remaining headers are compiled by Ninja (cmake/headers.cmake).
+(without precompiled headers: presets clang and fuzz). The remaining headers are compiled by Ninja (cmake/headers.cmake),
+those together of which each includes the one before (header_chains.py).
 """
 
 import os
 import re
 import subprocess
+
+from checks import header_chains
 
 NAME = "headers"
 
@@ -18,9 +21,15 @@ def check(tree):
             failures += guard_failures(path, tree.read(path))
         elif path.endswith(".cc") and (path[:-3] + ".h" in tree.files or path.startswith("src/dataframe/")):
             failures += order_failures(path, tree.read(path))
-    run = subprocess.run(["cmake", "--build", str(tree.build), "--target", "header_check", "--", "-k", "0"],
-                         capture_output=True, text=True)
+    build(tree, "build.ninja")  # so that it knows which headers there are
+    header_chains.write(tree)
+    run = build(tree, "header_check")
     return failures if run.returncode == 0 else failures + failures_in(run.stdout + run.stderr, str(tree.root))
+
+
+def build(tree, target):
+    return subprocess.run(["cmake", "--build", str(tree.build), "--target", target, "--", "-k", "0"], capture_output=True,
+                          text=True)
 
 
 def guard_failures(path, text):
@@ -50,6 +59,7 @@ def failures_in(output, root):
 
 
 def self_test():
+    header_chains.self_test()
     assert not guard_failures("a.h", "#pragma once\n") and guard_failures("a.h", "int x;\n")
     assert not guard_failures("a.h", "#ifndef A_H\n#define A_H\n")
     assert not order_failures("a/b.cc", '#include "a/b.h"\n\n#include <map>\n')

@@ -19,6 +19,7 @@
 #include <span>
 #include <utility>
 
+#include "base/sanitizers.h"
 #include "base/units.h"
 #include "device/plugin_runner.h"
 #include "platform/clock.h"
@@ -33,11 +34,8 @@ constexpr const char* marker = "--as-device";
 constexpr int server_socket = STDIN_FILENO;
 constexpr std::size_t length_bytes = sizeof(std::uint32_t);
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool is_sanitized = true;  // then address space is no measure of memory
-#else
-constexpr bool is_sanitized = false;
-#endif
+constexpr bool is_sanitized =
+    has_address_sanitizer || has_thread_sanitizer;  // then address space is no measure of memory
 
 // With the descriptors that come with the first byte. False: the server has closed it.
 bool receive_all(std::span<std::byte> into, std::vector<int>* descriptors = nullptr) {

@@ -3,15 +3,7 @@
 
 #include <cstddef>
 
-#include "far/detail/thread_sanitizer.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define FAR_ADDRESS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FAR_ADDRESS_SANITIZER 1
-#endif
-#endif
+#include "base/sanitizers.h"
 
 #if defined(FAR_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>

@@ -239,7 +239,7 @@ TEST_F(fiber_misses_test, fetch_makes_pages_resident_without_a_fault) {
   const std::uint64_t parks = world.workers.snapshot().parks;
   world.run(8, [&](unsigned self) {
     for (std::size_t i = self; i < 128; i += 8) {
-      world.far->fetch(world.start + i * page_bytes, 1, i % 2 == 0);
+      EXPECT_TRUE(world.far->fetch(world.start + i * page_bytes, 1, i % 2 == 0));
       EXPECT_EQ(byte_of(i), engine::residency::byte_of_resident);
       world.check_page(i, 0);
       if (i % 2 == 0) world.write_page(i, 1);
@@ -249,7 +249,7 @@ TEST_F(fiber_misses_test, fetch_makes_pages_resident_without_a_fault) {
   EXPECT_EQ(world.workers.snapshot().fault_parks, faults) << "nothing was left for the hardware guard";
   // A range, from an OS thread: one flight instead of a miss for each page.
   const std::uint64_t misses = world.far->snapshot().misses;
-  world.far->fetch(world.start + 128 * page_bytes, 128 * page_bytes, false);
+  EXPECT_TRUE(world.far->fetch(world.start + 128 * page_bytes, 128 * page_bytes, false));
   EXPECT_LT(world.far->snapshot().misses - misses, 128u);
   for (std::size_t i = 128; i < 256; ++i) world.check_page(i, 0);
 }
@@ -355,7 +355,7 @@ TEST_F(fiber_misses_test, fibers_fetch_without_inline_faults_too) {
     std::mt19937_64 random(self);
     for (int i = 0; i < 100; ++i) {
       const std::size_t index = random() % heap_pages;
-      world.far->fetch(reinterpret_cast<std::byte*>(world.page(index)), page_bytes, false);
+      EXPECT_TRUE(world.far->fetch(reinterpret_cast<std::byte*>(world.page(index)), page_bytes, false));
       world.check_word(index, 3, 0);
     }
   });

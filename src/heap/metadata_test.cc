@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "base/units.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
@@ -36,9 +37,7 @@ using metadata_test = heap::real_pager_test<>;
 // The budget is used up from the first part on, and the owners' words are there from the beginning, so what is added
 // with the second part is what the runtime keeps for each page: decisions/0085-a-card-is-an-object.md.
 TEST_F(metadata_test, stays_below_three_hundredths_of_the_far_heap) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "AddressSanitizer's own memory grows, too";
-#endif
+  if (has_address_sanitizer) GTEST_SKIP() << "AddressSanitizer's own memory grows, too";
   constexpr std::size_t small = 64 * mib;
   constexpr std::size_t large = 256 * mib;
   runtime_options chosen = heap::small_runtime();

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/sanitizers.h"
 #include "tests/support/pointer_program.h"
 
 namespace far {
@@ -62,11 +63,7 @@ class random_program_test : public testing::Test {
   }
 };
 
-#if defined(__SANITIZE_THREAD__)
-constexpr std::uint64_t usual = 20;
-#else
-constexpr std::uint64_t usual = 100;
-#endif
+constexpr std::uint64_t usual = has_thread_sanitizer ? 20 : 100;
 
 TEST_F(random_program_test, the_same_seeds_every_time) {
   run(1, number_from("FARHEAP_POINTER_SEEDS", usual));

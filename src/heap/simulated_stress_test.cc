@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "base/sanitizers.h"
 #include "base/units.h"
 #include "tests/support/heap_stress.h"
 #include "tests/support/leaving_stress.h"
@@ -19,11 +20,7 @@ runtime_options scarce(double page_path_share) {
   return chosen;
 }
 
-#if defined(__SANITIZE_THREAD__)
-constexpr std::size_t steps = 4'000;
-#else
-constexpr std::size_t steps = 20'000;
-#endif
+constexpr std::size_t steps = has_thread_sanitizer ? 4'000 : 20'000;
 constexpr stress::scale few{.fibers = 12, .threads = 2, .objects_each = 1500, .steps = steps};
 
 TEST(simulated_heap_stress, both_paths) {

@@ -15,15 +15,10 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/sanitizers.h"
 #include "base/spin_lock.h"
 #include "base/units.h"
 #include "platform/left_alone.h"
-
-#if defined(__has_feature)
-#define FAR_HAS_THREAD_SANITIZER __has_feature(thread_sanitizer)
-#else
-#define FAR_HAS_THREAD_SANITIZER 0
-#endif
 
 namespace far::platform {
 namespace {
@@ -48,7 +43,7 @@ std::array<free_list, size_classes> free_lists;
 constexpr int protection = PROT_READ | PROT_WRITE;
 constexpr int mapping_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | left_alone;
 
-#if defined(__SANITIZE_THREAD__) || FAR_HAS_THREAD_SANITIZER
+#if defined(FAR_THREAD_SANITIZER)
 // Uses the functions that the sanitizer intercepts. Otherwise it would confuse successive mappings at one address, and
 // report races between their owners. Nothing is preloaded in such a build.
 long map(std::size_t bytes, int allowed) {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/sanitizers.h"
 #include "platform/signal_shield.h"
 
 namespace far::platform {
@@ -56,9 +57,10 @@ TEST(ThreadIdentity, ThoseThatFollowMakeTheCallToo) {
 
 // The C library's own use of the signal goes on as ever.
 TEST(ThreadIdentity, TheCLibraryReachesEveryThreadAllTheSame) {
-#if defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the C library also sends the signal to ThreadSanitizer's own thread, which can run no checked code";
-#endif
+  if (has_thread_sanitizer) {
+    GTEST_SKIP()
+        << "the C library also sends the signal to ThreadSanitizer's own thread, which can run no checked code";
+  }
   std::atomic<bool> done{false};
   const std::uint64_t inherited = expect_follower();
   std::thread follower([&] {

@@ -13,15 +13,8 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/sanitizers.h"
 #include "platform/local_memory.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define FAR_ADDRESS_SANITIZER
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-#define FAR_ADDRESS_SANITIZER
-#endif
 
 namespace far::wire {
 

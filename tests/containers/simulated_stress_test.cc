@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "base/units.h"
 #include "far/dataframe.h"
 #include "far/list.h"
@@ -21,11 +22,8 @@
 namespace far {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr stress::sizes few{.steps = 480, .many = 4'000};
-#else
-constexpr stress::sizes few{.steps = 2'400, .many = 20'000};
-#endif
+constexpr stress::sizes few =
+    has_thread_sanitizer ? stress::sizes{.steps = 480, .many = 4'000} : stress::sizes{.steps = 2'400, .many = 20'000};
 
 class simulated_containers : public ::testing::Test {
  protected:

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/sanitizers.h"
 #include "base/units.h"
 #include "tests/devices/pointers_stress.h"
 
@@ -12,11 +13,7 @@ namespace {
 
 using testing_support::record;
 
-#if defined(__SANITIZE_THREAD__)
-constexpr unsigned steps = 2'000;
-#else
-constexpr unsigned steps = 8'000;
-#endif
+constexpr unsigned steps = has_thread_sanitizer ? 2'000 : 8'000;
 
 runtime_options small() {
   runtime_options chosen;

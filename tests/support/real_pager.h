@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/sanitizers.h"
 #include "far/runtime.h"
 #include "platform/kernel_features.h"
 
@@ -30,9 +31,9 @@ class real_pager_test : public Base {
     if (!platform::probe_kernel().userfaultfd) {
       GTEST_SKIP() << "no userfaultfd: " << std::strerror(platform::probe_kernel().userfaultfd_error_code);
     }
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "ThreadSanitizer cannot see bytes that the kernel puts in place; simulated_stress_test.cc runs";
-#endif
+    if (has_thread_sanitizer) {
+      GTEST_SKIP() << "ThreadSanitizer cannot see bytes that the kernel puts in place; simulated_stress_test.cc runs";
+    }
   }
 };
 
