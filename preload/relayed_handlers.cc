@@ -27,55 +27,29 @@ constinit std::array<std::atomic<void*>, signals + 1> handlers{};
 constexpr std::size_t context_at = 8;
 constexpr std::size_t info_at = context_at + offsetof(ucontext_t, uc_sigmask) + sizeof(kernel_mask);
 constexpr std::size_t frame_bytes = info_at + sizeof(siginfo_t);
-static_assert(info_at == 312 && context_at == 8);  // relay_signal has these numbers
+// far_relay_signal has these numbers.
+static_assert(info_at == 312 && context_at == 8 && context_at + offsetof(ucontext_t, uc_link) == 16);
+static_assert(SYS_rt_sigprocmask == 14 && SIG_BLOCK == 0 && SIGBUS == 7 && SIGSEGV == 11 && SIGSYS == 31);
 
 struct moved_frame {
   std::byte* place;
   void* handler;
 };
 
-}  // namespace
-}  // namespace far::preload
+ucontext_t& context_of(std::byte* frame) {
+  return *reinterpret_cast<ucontext_t*>(frame + context_at);
+}
 
-extern "C" {
+void* handler_of(int number) {
+  return handlers[static_cast<std::size_t>(number)].load(std::memory_order_relaxed);
+}
 
-#pragma GCC visibility push(hidden)
-
-// The handler that the kernel knows. It continues as the program's on the moved frame, from which that returns as from
-// any other.
-extern const char far_relay_signal[];
-far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept;
-
-#pragma GCC visibility pop
-
-asm(R"(
-  .text
-  .globl far_relay_signal
-  .hidden far_relay_signal
-far_relay_signal:
-  movl %edi, %ebx
-  movq %rsp, %rsi
-  subq $8, %rsp
-  call far_move_frame
-  movq %rdx, %r11
-  movq %rax, %rsp
-  movl %ebx, %edi
-  leaq 312(%rsp), %rsi
-  leaq 8(%rsp), %rdx
-  xorl %eax, %eax
-  jmp *%r11
-)");
-
-// As the kernel places a frame: below the red zone of what was interrupted. A handler that interrupts another one on
-// our signal stack stays there.
-far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept {
-  using namespace far::preload;
-  void* const handler = handlers[static_cast<std::size_t>(number)].load(std::memory_order_relaxed);
-  const auto& context = *reinterpret_cast<const ucontext_t*>(frame + context_at);
+// Copies a frame to where the kernel places frames: below the red zone of what was interrupted. A handler that
+// interrupts another one on our signal stack stays there.
+std::byte* copy_frame(std::byte* frame) {
+  const ucontext_t& context = context_of(frame);
   const auto interrupted = static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RSP]);
-  if (!is_on_signal_stack(reinterpret_cast<std::uintptr_t>(frame)) || is_on_signal_stack(interrupted)) {
-    return {frame, handler};
-  }
+  if (!is_on_signal_stack(reinterpret_cast<std::uintptr_t>(frame)) || is_on_signal_stack(interrupted)) return frame;
   std::uintptr_t top = interrupted - red_zone_bytes;
   std::byte* extended = nullptr;
   if (context.uc_mcontext.fpregs != nullptr) {
@@ -86,8 +60,53 @@ far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept 
   }
   auto* const place = reinterpret_cast<std::byte*>(((top - frame_bytes) & ~std::uintptr_t{15}) - sizeof(void*));
   std::memcpy(place, frame, frame_bytes);
-  reinterpret_cast<ucontext_t*>(place + context_at)->uc_mcontext.fpregs = reinterpret_cast<fpregset_t>(extended);
-  return {place, handler};
+  context_of(place).uc_mcontext.fpregs = reinterpret_cast<fpregset_t>(extended);
+  return place;
+}
+
+// The kernel pushes the frames of all signals that it delivers at once, each as if it interrupted the handler of the
+// one before in its first instruction. So that frame is moved first, and what was interrupted is the program's handler.
+std::byte* move_frame(std::byte* frame) {
+  ucontext_t& context = context_of(frame);
+  context.uc_link = nullptr;  // as the kernel left it
+  greg_t* const registers = context.uc_mcontext.gregs;
+  const auto interrupted = static_cast<std::uintptr_t>(registers[REG_RIP]);
+  const auto unshut = reinterpret_cast<std::uintptr_t>(far_relay_signal);
+  if (interrupted - unshut < reinterpret_cast<std::uintptr_t>(far_relay_shut) - unshut) {
+    const auto number = static_cast<int>(registers[interrupted == unshut ? REG_RDI : REG_RBX]);  // as it moves it first
+    std::byte* const place = move_frame(reinterpret_cast<std::byte*>(registers[REG_RSP]));
+    registers[REG_RSP] = reinterpret_cast<greg_t>(place);
+    registers[REG_RIP] = reinterpret_cast<greg_t>(handler_of(number));
+    registers[REG_RDI] = number;
+    registers[REG_RSI] = reinterpret_cast<greg_t>(place + info_at);
+    registers[REG_RDX] = reinterpret_cast<greg_t>(place + context_at);
+    registers[REG_RAX] = 0;
+  }
+  return copy_frame(frame);
+}
+
+}  // namespace
+}  // namespace far::preload
+
+extern "C" {
+
+#pragma GCC visibility push(hidden)
+
+// For far_relay_signal.
+far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept;
+void far_open_signals(far::preload::kernel_mask mask) noexcept;
+
+#pragma GCC visibility pop
+
+far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept {
+  return {far::preload::move_frame(frame), far::preload::handler_of(number)};
+}
+
+// On the program's stack, which may be far: the kernel gets no address on it.
+void far_open_signals(far::preload::kernel_mask mask) noexcept {
+  far::preload::kernel_mask& given = far::preload::this_thread().handler_mask;
+  given = mask;
+  far_raw_syscall(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&given), 0, sizeof given);
 }
 
 }  // extern "C"
@@ -103,6 +122,12 @@ void* relay() {
   return const_cast<char*>(far_relay_signal);
 }
 
+bool has_relay(int number) {
+  kernel_action now{};
+  far_raw_syscall(SYS_rt_sigaction, number, 0, reinterpret_cast<long>(&now), sizeof now.mask);
+  return now.handler == relay();
+}
+
 }  // namespace
 
 // A child that runs on our memory has signal actions of its own, but not this table: the kernel has its handlers.
@@ -115,14 +140,18 @@ long exchange_relayed_action(int number, const kernel_action* action, kernel_act
   const undispatched_section section;  // a wait for the lock makes system calls, and SIGSYS is blocked here
   const lock_guard guard(exchanging);
   kernel_action given = action != nullptr ? *action : kernel_action{};
-  void* const handler_before = known ? handlers[static_cast<std::size_t>(number)].load() : nullptr;
+  std::atomic<void*>* const handler = known ? &handlers[static_cast<std::size_t>(number)] : nullptr;
+  void* const handler_before = known ? handler->load() : nullptr;
+  // While the kernel has the relay, the table changes after it, as it may refuse; else before it, for the first signal.
+  const bool relayed = relays && has_relay(number);
   if (relays) {
-    handlers[static_cast<std::size_t>(number)] = given.handler;
+    if (!relayed) handler->store(action->handler);
     given.handler = relay();
     given.flags |= SA_ONSTACK;
   }
   const long result = far_raw_syscall(SYS_rt_sigaction, number, action != nullptr ? reinterpret_cast<long>(&given) : 0,
                                       reinterpret_cast<long>(old), static_cast<long>(mask_bytes));
+  if (result == 0 && relayed) handler->store(action->handler);
   if (result == 0 && old->handler == relay()) {
     old->handler = handler_before;
     old->flags &= ~static_cast<unsigned long>(SA_ONSTACK);

@@ -4,11 +4,9 @@
 #include <linux/fiemap.h>
 #include <linux/filter.h>
 #include <linux/fs.h>
-#include <linux/seccomp.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -16,13 +14,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <span>
 
 #include "base/units.h"
 #include "platform/local_memory.h"
 #include "preload/runtime.h"
+#include "preload/syscall_structures.h"
 #include "preload/syscall_stubs.h"
 #include "preload/syscall_table.h"
 #include "preload/threads.h"
@@ -82,24 +83,6 @@ bool keeps_messages(long descriptor) {
   const long failure = far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
                                        reinterpret_cast<long>(&bytes));
   return failure == 0 && type != SOCK_STREAM;
-}
-
-// The program of the packet filter that a call gives to the kernel; null if it gives none.
-const sock_fprog* filter_of(long number, const std::array<long, 6>& arguments) {
-  const auto at = [&arguments](std::size_t index) { return reinterpret_cast<const sock_fprog*>(arguments[index]); };
-  switch (number) {
-    case SYS_seccomp: return arguments[0] == SECCOMP_SET_MODE_FILTER ? at(2) : nullptr;
-    case SYS_prctl: return arguments[0] == PR_SET_SECCOMP && arguments[1] == SECCOMP_MODE_FILTER ? at(2) : nullptr;
-    case SYS_setsockopt: {
-      const bool is_filter = arguments[2] == SO_ATTACH_FILTER || arguments[2] == SO_ATTACH_REUSEPORT_CBPF;
-      return arguments[1] == SOL_SOCKET && is_filter ? at(3) : nullptr;
-    }
-    default: return nullptr;
-  }
-}
-
-bool lists_interfaces(long number, const std::array<long, 6>& arguments) {
-  return number == SYS_ioctl && arguments[1] == SIOCGIFCONF && arguments[2] != 0;
 }
 
 // Finds and pins what one attempt of a call touches.
@@ -259,17 +242,23 @@ class collector {
     }
   }
 
-  // An ioctl is not repeated, so what it touches must be known at once.
+  // An ioctl is not repeated, so what it touches must be known at once. Other drivers may use the same numbers, so what
+  // looks like a length is believed only as far as memory is mapped.
   void collect_request(std::byte* memory) {
     const auto request = static_cast<unsigned>(call_.given[1]);
     guess(memory, std::max<std::size_t>(first_guess_bytes, _IOC_SIZE(request)));
     if (lists_interfaces(call_.number, call_.given)) {
-      const ifconf list = *reinterpret_cast<const ifconf*>(memory);
-      hold(reinterpret_cast<std::byte*>(list.ifc_buf), static_cast<std::size_t>(std::max(0, list.ifc_len)));
+      const std::optional<ifconf> list = copy_of(reinterpret_cast<const ifconf*>(memory));
+      if (!list || list->ifc_len <= 0 || list->ifc_buf == nullptr) return;
+      guess(reinterpret_cast<std::byte*>(list->ifc_buf),
+            std::min(static_cast<std::size_t>(list->ifc_len), interface_bytes(call_.given[0])));
     }
     if (request == FS_IOC_FIEMAP && pager_.contains(memory)) {
-      const std::size_t extents = reinterpret_cast<const fiemap*>(memory)->fm_extent_count;
-      hold(memory, sizeof(fiemap) + extents * sizeof(fiemap_extent));
+      constexpr std::size_t most_extents = UINT_MAX / sizeof(fiemap_extent);  // FIEMAP_MAX_EXTENTS of the kernel
+      const std::optional<__u32> extents = copy_of(&reinterpret_cast<const fiemap*>(memory)->fm_extent_count);
+      if (!extents || *extents > most_extents) return;
+      const std::size_t bytes = sizeof(fiemap) + *extents * sizeof(fiemap_extent);
+      guess(memory, std::min<std::size_t>(bytes, largest_buffer_bytes));
     }
   }
 
@@ -283,8 +272,8 @@ class collector {
     const sock_fprog* const given = filter_of(call_.number, call_.given);
     if (given == nullptr) return;
     hold(reinterpret_cast<std::byte*>(const_cast<sock_fprog*>(given)), sizeof *given);
-    const sock_fprog filter = *given;
-    hold(reinterpret_cast<std::byte*>(filter.filter), filter.len * sizeof(sock_filter));
+    const std::optional<sock_fprog> filter = copy_of(given);
+    if (filter) hold(reinterpret_cast<std::byte*>(filter->filter), filter->len * sizeof(sock_filter));
   }
 
   void guess(std::byte* address, std::size_t bytes) {

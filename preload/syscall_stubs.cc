@@ -21,6 +21,8 @@ asm(R"(
   .hidden far_site_direct
   .hidden far_stubs_begin, far_stubs_end, far_plain_call, far_guarded_call, far_guarded_return
   .hidden far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread
+  .globl far_relay_signal, far_relay_shut
+  .hidden far_relay_signal, far_relay_shut, far_move_frame, far_open_signals
   .type far_raw_syscall, @function
   .type far_raw_clone, @function
   .type far_end_thread, @function
@@ -102,6 +104,34 @@ far_end_thread:
   movl $60, %eax
   syscall
   hlt
+
+far_relay_signal:
+  movl %edi, %ebx
+  movl $14, %eax
+  xorl %edi, %edi
+  leaq far_relay_blocked(%rip), %rsi
+  leaq 16(%rsp), %rdx
+  movl $8, %r10d
+  syscall
+far_relay_shut:
+  movq 16(%rsp), %r13
+  movl %ebx, %edi
+  movq %rsp, %rsi
+  subq $8, %rsp
+  call far_move_frame
+  movq %rdx, %r12
+  leaq -8(%rax), %rsp
+  movq %r13, %rdi
+  call far_open_signals
+  addq $8, %rsp
+  movl %ebx, %edi
+  leaq 312(%rsp), %rsi
+  leaq 8(%rsp), %rdx
+  xorl %eax, %eax
+  jmp *%r12
+  .balign 8
+far_relay_blocked:
+  .quad ~(1 << 6 | 1 << 10 | 1 << 30)
 
   nop
 far_signal_return:

@@ -19,6 +19,15 @@ extern const char far_plain_call[];
 extern const char far_guarded_call[];
 extern const char far_guarded_return[];
 
+// The handler that the kernel knows for those of relayed_handlers.cc. It continues as the program's on the moved frame,
+// from which that returns as from any other.
+//
+// Another signal meanwhile would leave its frame on our stack. So all are blocked first, until far_relay_shut, and
+// those that the handler's mask lets in come on the program's stack. Only the kernel knows that mask: it answers with
+// it, into uc_link, which is unused. SIGSEGV stays as it is, since the program's stack may be at its end.
+extern const char far_relay_signal[];
+extern const char far_relay_shut[];
+
 // The restorer of our own signal handlers, and its system call alone.
 void far_signal_return();
 extern const char far_signal_return_call[];

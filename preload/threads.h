@@ -32,6 +32,7 @@ struct thread_state {
   stack_t handler_stack{nullptr, SS_DISABLE, 0};
   const ucontext_t* system_call = nullptr;  // its system call, while the guard makes the memory resident
   guarded_call* calls = nullptr;            // system calls under way that hold pages, innermost first
+  std::uint64_t handler_mask = 0;           // for the kernel, where a relayed handler begins
 };
 inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
 

@@ -14,6 +14,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <thread>
 
 #include "mapper_tools.h"
@@ -359,6 +360,140 @@ void signals_on_stacks() {
   sigaction(SIGUSR1, nullptr, &now);
   std::printf("used up: %s\n", now.sa_handler == SIG_DFL ? "yes" : "no");
   say("handled", handled);
+}
+
+namespace {
+
+constexpr std::size_t big = mib;  // of stack, more than any signal stack of the runtime
+sigjmp_buf before_jump;
+
+std::string blocked() {
+  sigset_t now;
+  sigprocmask(SIG_SETMASK, nullptr, &now);
+  std::string names;
+  for (int number : {SIGUSR1, SIGUSR2, SIGWINCH, SIGRTMIN + 1}) {
+    names += sigismember(&now, number) != 0 ? " " + std::to_string(number) : "";
+  }
+  return names;
+}
+
+void tell(int number, siginfo_t* info, void* context) {
+  volatile char room[big];
+  for (std::size_t i = 0; i < big; i += page) room[i] = 1;
+  const bool linked = static_cast<ucontext_t*>(context)->uc_link != nullptr;
+  std::printf("%d with %d, blocked%s%s\n", number, number > 31 ? info->si_value.sival_int : room[0] - 1,
+              blocked().c_str(), linked ? ", a link" : "");
+}
+
+void tell_and_jump(int number, siginfo_t* info, void* context) {
+  tell(number, info, context);
+  siglongjmp(before_jump, 1);
+}
+
+sigset_t set_of(std::initializer_list<int> numbers) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int number : numbers) sigaddset(&set, number);
+  return set;
+}
+
+void set_teller(int number, int flags, sigset_t mask = set_of({}), void (*handler)(int, siginfo_t*, void*) = tell) {
+  struct sigaction action{};
+  action.sa_sigaction = handler;
+  action.sa_flags = flags | SA_SIGINFO;
+  action.sa_mask = mask;
+  sigaction(number, &action, nullptr);
+}
+
+void send_together() {
+  raise(SIGUSR1);
+  raise(SIGUSR2);
+  for (int value = 1; value <= 3; ++value) sigqueue(getpid(), SIGRTMIN + 1, sigval{.sival_int = value});
+}
+
+void receive_together() {
+  const sigset_t all = set_of({SIGUSR1, SIGUSR2, SIGRTMIN + 1});
+  pthread_kill(pthread_self(), SIGUSR1);
+  pthread_kill(pthread_self(), SIGUSR2);
+  pthread_sigmask(SIG_UNBLOCK, &all, nullptr);
+}
+
+}  // namespace
+
+// The kernel delivers all of them before the first handler begins.
+void signals_together() {
+  const sigset_t all = set_of({SIGUSR1, SIGUSR2, SIGRTMIN + 1});
+  const sigset_t none = set_of({SIGWINCH});
+  set_teller(SIGUSR1, 0);
+  set_teller(SIGUSR2, SA_NODEFER, set_of({SIGWINCH}));
+  set_teller(SIGRTMIN + 1, SA_NODEFER);
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+  send_together();
+  sigprocmask(SIG_UNBLOCK, &all, nullptr);
+  std::printf("after these:%s\n", blocked().c_str());
+  sigprocmask(SIG_BLOCK, &all, nullptr);
+  send_together();
+  say("suspended", sigsuspend(&none));
+  std::printf("after these:%s\n", blocked().c_str());
+  std::thread(receive_together).join();
+  set_handler(SIGUSR1, 0);
+  set_handler(SIGUSR2, 0);
+  std::thread(receive_together).join();
+  say("handled", handled);
+  // The one that runs first leaves the other behind; the next uses up its action.
+  set_teller(SIGUSR2, 0, set_of({}), tell_and_jump);
+  set_teller(SIGUSR1, static_cast<int>(SA_RESETHAND), set_of({SIGWINCH}));
+  raise(SIGUSR1);
+  raise(SIGUSR2);
+  if (sigsetjmp(before_jump, 1) == 0) sigprocmask(SIG_UNBLOCK, &all, nullptr);
+  std::printf("after the jump:%s\n", blocked().c_str());
+  struct sigaction now{};
+  sigaction(SIGUSR1, nullptr, &now);
+  std::printf("used up: %d, mask kept: %d\n", now.sa_handler == SIG_DFL, sigismember(&now.sa_mask, SIGWINCH));
+}
+
+// What the kernel refuses changes nothing.
+void refused_actions() {
+  struct {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)();
+    unsigned long mask;
+  } action{};
+  set_handler(SIGUSR1, 0);
+  syscall(SYS_rt_sigaction, SIGUSR1, nullptr, &action, sizeof action.mask);
+  action.handler = [](int) { std::puts("the wrong handler"); };
+  say("half a mask", syscall(SYS_rt_sigaction, SIGUSR1, &action, nullptr, sizeof action.mask / 2));
+  say("a signal that has no handler", syscall(SYS_rt_sigaction, SIGKILL, &action, nullptr, sizeof action.mask));
+  raise(SIGUSR1);
+  say("handled", handled);
+}
+
+// Pointers and lengths in structures that are wrong are for the kernel to refuse.
+void wrong_structures() {
+  void* const nowhere = reinterpret_cast<void*>(16);
+  const int udp = socket(AF_INET, SOCK_DGRAM, 0);
+  const int file = file_of(mib, 1);
+  say("filter from nowhere", setsockopt(udp, SOL_SOCKET, SO_ATTACH_FILTER, nowhere, sizeof(sock_fprog)));
+  say("interfaces to nowhere", ioctl(udp, SIOCGIFCONF, nowhere));
+  char* const two = map(2 * block_bytes);
+  munmap(two + block_bytes, block_bytes);
+  auto* const last = reinterpret_cast<ifreq*>(two + block_bytes) - 64;
+  ifconf list{};
+  list.ifc_len = INT_MAX;
+  list.ifc_req = last;
+  press();
+  say("more than is mapped", ioctl(udp, SIOCGIFCONF, &list));
+  say("some", static_cast<long>(list.ifc_len > 0 && last->ifr_name[0] != 0));
+  say("of a file", ioctl(file, SIOCGIFCONF, &list));
+  auto* const extents = reinterpret_cast<fiemap*>(two + block_bytes - 2 * page);
+  *extents = {};
+  extents->fm_length = FIEMAP_MAX_OFFSET;
+  for (const unsigned count : {UINT_MAX, static_cast<unsigned>(UINT_MAX / sizeof(fiemap_extent))}) {
+    extents->fm_extent_count = count;
+    press();
+    say("extents", ioctl(file, FS_IOC_FIEMAP, extents));
+  }
 }
 
 }  // namespace mapper

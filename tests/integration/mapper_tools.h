@@ -168,5 +168,8 @@ void shared_segments();
 void memory_policies();
 void pointers_in_structures();
 void signals_on_stacks();
+void signals_together();
+void refused_actions();
+void wrong_structures();
 
 }  // namespace mapper
