@@ -41,6 +41,7 @@ class splitter : function_pass {
 
  private:
   std::optional<plan> look_at(llvm::Loop& loop);
+  bool is_known_before(const llvm::Loop& loop, llvm::ArrayRef<const llvm::SCEV*> needed);
   const char* why_not_split(llvm::Loop& loop, plan& chosen);
   void find_streams(llvm::Loop& loop, plan& chosen);
   const char* why_unwanted(const llvm::Instruction& access);
@@ -209,7 +210,8 @@ void splitter::find_rows(llvm::Loop& loop, plan& chosen) {
     if (loops_.getLoopFor(block) == &loop) continue;
     for (llvm::Instruction& access : *block) {
       const std::optional<gather> found = rows_of(access, loop, loops_, evolution_, dominators_);
-      if (!found) continue;
+      // A loop does not lose its streams for rows, which it can do without.
+      if (!found || !is_known_before(loop, {found->start, found->base})) continue;
       if (const char* const why = why_unwanted(access)) {
         chosen_report().add(access, remarks_, {"gather", false, why});
       } else if (!merge(chosen, *found) && chosen.gathers.size() + chosen.slices.size() < most_gathers) {
@@ -259,6 +261,14 @@ bool splitter::is_regular(const llvm::Loop& loop, llvm::ArrayRef<llvm::Instructi
   return true;
 }
 
+// Whether the loop's preheader can compute all of them; null is nothing to compute.
+bool splitter::is_known_before(const llvm::Loop& loop, llvm::ArrayRef<const llvm::SCEV*> needed) {
+  llvm::SCEVExpander expander(evolution_, function_.getDataLayout(), "farheap");
+  const llvm::Instruction* const place = loop.getLoopPreheader()->getTerminator();
+  return llvm::all_of(needed,
+                      [&](const llvm::SCEV* one) { return one == nullptr || expander.isSafeToExpandAt(one, place); });
+}
+
 // The reason, or null if the loop can be split.
 const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   if (loop.getExitingBlock() == nullptr || loop.getExitingBlock() != loop.getLoopLatch()) {
@@ -268,17 +278,10 @@ const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   if (llvm::isa<llvm::SCEVCouldNotCompute>(chosen.iterations_less_one)) return "the number of iterations is not known";
   if (chosen.iterations_less_one->getType()->getIntegerBitWidth() > 64) return "the number of iterations is too large";
   if (!llvm::isa<llvm::BranchInst>(loop.getLoopLatch()->getTerminator())) return "its end is no branch";
-  llvm::SCEVExpander expander(evolution_, function_.getDataLayout(), "farheap");
-  const llvm::Instruction* const place = loop.getLoopPreheader()->getTerminator();
   llvm::SmallVector<const llvm::SCEV*, 8> needed{chosen.iterations_less_one};
   for (const stream& one : chosen.streams) needed.push_back(one.start);
-  for (const gather& one : chosen.gathers) {
-    needed.push_back(one.start);
-    if (one.base != nullptr) needed.push_back(one.base);
-  }
-  for (const llvm::SCEV* const one : needed) {
-    if (!expander.isSafeToExpandAt(one, place)) return "its bounds cannot be computed before it begins";
-  }
+  for (const gather& one : chosen.gathers) needed.append({one.start, one.base});
+  if (!is_known_before(loop, needed)) return "its bounds cannot be computed before it begins";
   return nullptr;
 }
 

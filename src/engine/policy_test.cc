@@ -340,8 +340,9 @@ TEST(two_queues, a_victim_is_found_soon_where_all_pages_go_round) {
 }
 
 // Pages come and go. Of those that leave the newcomers, and of those that leave the proven, one in so many is missed
-// again soon. Returns the share of newcomers in the end.
-double share_after(two_queues&& order, residency& pages, page_id newcomers_one_in, page_id proven_one_in) {
+// again soon. Beside them a walk passes, by so many pages a round. Returns the share of newcomers in the end.
+double share_after(two_queues&& order, residency& pages, page_id newcomers_one_in, page_id proven_one_in,
+                   std::size_t walk = 0) {
   std::vector<bool> is_proven(400, false);
   const auto admit = [&](page_id page, bool is_soon) {
     is_proven[page] = is_soon;
@@ -354,8 +355,15 @@ double share_after(two_queues&& order, residency& pages, page_id newcomers_one_i
   }
   page_id gone = 0;
   for (int rounds = 0; rounds < 2000; ++rounds) {
-    std::array<page_id, 20> victims{};
-    for (const page_id page : std::span(victims).first(order.select(victims))) {
+    for (std::size_t i = 0; i < walk; ++i) {
+      const page_id page = is_proven.size() + (rounds * walk + i) % 4096;
+      pages.update(page, [](page_word word) { return word.with_queued(true); });
+      order.admit(page, temperature::passing);
+    }
+    std::vector<page_id> victims(20 + walk);
+    victims.resize(order.select(victims));
+    for (const page_id page : victims) {
+      if (page >= is_proven.size()) continue;
       const page_id one_in = is_proven[page] ? proven_one_in : newcomers_one_in;
       admit(page, one_in != 0 && ++gone % one_in == 0);
     }
@@ -368,6 +376,8 @@ TEST(two_queues, the_queue_whose_pages_are_missed_again_becomes_longer) {
   EXPECT_EQ(share_after(two_queues(pages), pages, 1, 0), two_queues::most_newcomers);
   EXPECT_EQ(share_after(two_queues(pages), pages, 4, 1), two_queues::least_newcomers);
   EXPECT_EQ(share_after(two_queues(pages, 0.2), pages, 4, 1), 0.2) << "it was chosen";
+  residency more(heap_pages);
+  EXPECT_GT(share_after(two_queues(more), more, 1, 2, 32), two_queues::usual_newcomers) << "a walk does not count";
 }
 
 TEST(second_chance, a_hint_is_an_access) {

@@ -123,7 +123,7 @@ unsigned two_queues::note_return(page_id page, bool is_soon, bool is_little_late
 
 void two_queues::note_departure(page_id page, queue from) {
   std::uint8_t& history = histories_[page];
-  const auto left = static_cast<unsigned>(from == queue::proven ? queue::proven : queue::newcomers);
+  const auto left = static_cast<unsigned>(from);
   history = static_cast<std::uint8_t>((history & returns_mask) | left << left_shift);
   left_[left].pages += 1;
   if (++left_since_adapting_ < size() / steps_a_turnover) return;
@@ -132,7 +132,7 @@ void two_queues::note_departure(page_id page, queue from) {
 }
 
 void two_queues::adapt() {
-  const auto& [from_newcomers, from_proven] = left_;
+  const auto& [from_newcomers, from_proven, from_passing] = left_;
   if (from_newcomers.pages >= least_departures && from_proven.pages >= least_departures) {
     const double newcomers_return = from_newcomers.returned / from_newcomers.pages;
     const double proven_return = from_proven.returned / from_proven.pages;

@@ -50,13 +50,14 @@ class two_queues final : public policy {
  private:
   enum class queue : std::uint8_t { newcomers, proven, passing };
 
-  // A byte a page: bits 0-2 how often it was missed again soon, and at most a little late in between; bit 7 the queue
-  // that it left last.
+  // A byte a page: bits 0-2 how often it was missed again soon, and at most a little late in between; bits 6 and 7 the
+  // queue that it left last.
   static constexpr std::uint8_t most_returns = 7;
   static constexpr std::uint8_t returns_mask = 0x07;
-  static constexpr unsigned left_shift = 7;
+  static constexpr unsigned left_shift = 6;
 
-  // What left a queue, and what of it was missed again soon; older figures weigh less.
+  // What left a queue, and what of it was missed again soon; older figures weigh less. Those of what passes only keep
+  // it apart: a walk that goes on says nothing of how long newcomers should stay.
   struct departures {
     double pages = 0;
     double returned = 0;
@@ -80,7 +81,7 @@ class two_queues final : public policy {
   unsigned passed_ = 0;
   unsigned victims_ = 0;
   std::uint8_t* histories_;
-  std::array<departures, 2> left_{};
+  std::array<departures, 3> left_{};  // by queue
   std::size_t left_since_adapting_ = 0;
 };
 

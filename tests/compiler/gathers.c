@@ -116,6 +116,17 @@ ALONE void of_stretches(long* restrict a, const int* restrict from, const int* r
   }
 }
 
+// Where these begin cannot be computed ahead, because the loop may have no iteration, and `m` may be zero. The outer
+// loop still has its streams.
+ALONE void of_divided_rows(const long* restrict a, const unsigned* restrict first, long* restrict sums, size_t n,
+                           size_t k, size_t m) {
+  for (size_t i = 0; i < n; ++i) {
+    long sum = 0;
+    for (size_t at = first[i]; at < first[i + 1]; ++at) sum += a[at + k / m];
+    sums[i] = sum;
+  }
+}
+
 // What is accessed in some iterations only is not looked for: here only its index is.
 ALONE long sometimes_indexed(const long* a, const int* b, const int* c, const char* wanted, size_t n) {
   long total = 0;
@@ -373,6 +384,11 @@ static void check_rows(long* a) {
   }
   // Neighbours are passed on together.
   EXPECT(counted.gathered < 5000);
+  of_rows(a, first, sums, used);
+  const long last = sums[used - 2];
+  of_divided_rows(a, first, sums, used, 1, 2);
+  EXPECT(sums[used - 2] == last);
+  of_divided_rows(a, first, sums, 0, 1, 0);
 
   int* const from = at_end(used * sizeof *from, 0);
   int* const to = at_end(used * sizeof *to, 0);

@@ -191,8 +191,11 @@ class Code(Directory):
                 compiled(CLANG, level, "-g1", f"--farheap-report={report}", "-I", INCLUDE, SOURCES / "gathers.c",
                          runtime_object, "-o", program)
                 self.assertEqual(compiled(program), "counted\n")
-                said = [json.loads(line) for line in report.read_text().splitlines()]
-                said = {(line["function"], line["done"], line["why"]) for line in said if line["kind"] == "gather"}
+                lines = [json.loads(line) for line in report.read_text().splitlines()]
+                said = {(line["function"], line["done"], line["why"]) for line in lines if line["kind"] == "gather"}
+                streams = {(line["done"], line["why"]) for line in lines
+                           if line["kind"] == "stream" and line["function"] == "of_divided_rows"}
+                self.assertLessEqual({(True, "read, step 4"), (True, "overwritten, step 8")}, streams)
                 done = {f"by_{sign}{bits}" for sign in "iu" for bits in [8, 16, 32, 64]}
                 done |= {"downwards", "every_third", "of_items", "by_pointers", "that_mends_places"}
                 computed = {"hashed", "of_column", "two_ways"}
