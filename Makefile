@@ -79,7 +79,7 @@ soak:  ## builds everything; the tests that take long
 	@scripts/run-tests --soak
 
 sanitize:  ## the unit, contract and simulation tests under address, undefined-behaviour and thread sanitizers
-	@scripts/install-packages base build test
+	@scripts/install-packages base build test clang
 	@scripts/run-tests --only asan-ubsan --only tsan
 
 debug:  ## builds everything, tests included, with every validator on, in build/debug

@@ -18,6 +18,8 @@ function(far_precompile target)
   set(options $<IF:$<CXX_COMPILER_ID:GNU>,-fpch-preprocess,SHELL:-Xclang -fno-pch-timestamp>)
   # GCC takes what it precompiled for our code, and warns falsely of what std::string does there (its bug 105329).
   list(APPEND options $<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds$<SEMICOLON>-Wno-restrict$<SEMICOLON>-Wno-stringop-overflow$<SEMICOLON>-Wno-stringop-overread>)
+  # clang forgets where the library's own precompiled code turns this warning off, as in std::stable_partition().
+  list(APPEND options $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
   # Programs are compiled with -fPIE, what is in libraries with -fPIC.
   get_target_property(type ${target} TYPE)
   set(reading far_precompiled_library)
