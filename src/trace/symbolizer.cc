@@ -100,6 +100,23 @@ void set_call_place(Dwarf_Die* inlined, Dwarf_Die* unit, frame& caller) {
   caller.file = source_path(dwarf_filesrc(files, number, nullptr, nullptr), unit);
 }
 
+// The innermost entry with code at the address. dwarf_getscopes() does not look into namespaces, where clang has the
+// entries of functions; GCC has them outside.
+bool find_innermost(Dwarf_Die* around, Dwarf_Addr address, Dwarf_Die* found) {
+  Dwarf_Die inner;
+  if (dwarf_child(around, &inner) != 0) return false;
+  do {
+    if (dwarf_haspc(&inner, address) > 0) {
+      *found = inner;
+      find_innermost(&inner, address, found);
+      return true;
+    }
+    const int tag = dwarf_tag(&inner);
+    if ((tag == DW_TAG_namespace || tag == DW_TAG_module) && find_innermost(&inner, address, found)) return true;
+  } while (dwarf_siblingof(&inner, &inner) == 0);
+  return false;
+}
+
 // libdw's own search would ask a debuginfod server over the network. This one looks where Debian's -dbgsym packages put
 // their files, by build id, then beside the module by the name in .gnu_debuglink.
 int find_debug_file(Dwfl_Module* module, void** user, const char* name, Dwarf_Addr base, const char* file,
@@ -231,15 +248,11 @@ class symbolizer::modules {
     Dwarf_Addr bias = 0;
     Dwarf_Die* const unit = find_unit(module, address, &bias);
     if (unit == nullptr) return {};
+    Dwarf_Die innermost;
+    if (!find_innermost(unit, address - bias, &innermost)) return {};
     Dwarf_Die* found = nullptr;
-    int count = dwarf_getscopes(unit, address - bias, &found);
-    std::unique_ptr<Dwarf_Die, freer> scopes(found);
-    if (count <= 0) return {};
-    // The list so far goes on, behind an inlined function, with where that was defined; wanted is where it is.
-    Dwarf_Die innermost = *scopes;
-    found = nullptr;
-    count = dwarf_getscopes_die(&innermost, &found);
-    scopes.reset(found);
+    const int count = dwarf_getscopes_die(&innermost, &found);
+    const std::unique_ptr<Dwarf_Die, freer> scopes(found);
 
     frame current = base;
     Dwarf_Line* const source = dwarf_getsrc_die(unit, address - bias);
