@@ -51,7 +51,8 @@ class Charges(unittest.TestCase):
     def test_a_reservation_is_not_charged(self):
         outcome = support.run_far([MAPPER, "reserver"], BUDGET_BYTES)
         self.assertEqual(outcome.code, 0, outcome)
-        self.assertLess(outcome.stats["peak_local_bytes"], 8 * MIB, outcome.stats)
+        static_arrays = 16 * MIB  # the program has them for another scenario, and they count
+        self.assertLess(outcome.stats["peak_local_bytes"], static_arrays + 8 * MIB, outcome.stats)
 
     def test_inaccessible_pages_leave(self):
         outcome = support.run_far([MAPPER, "inaccessible_pages"], BUDGET_BYTES)
