@@ -10,6 +10,7 @@
 
 #include "base/sanitizers.h"
 #include "base/units.h"
+#include "engine/evictor.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
 #include "tests/support/real_pager.h"
@@ -36,10 +37,13 @@ using metadata_test = heap::real_pager_test<>;
 
 // The budget is used up from the first part on, and the owners' words are there from the beginning, so what is added
 // with the second part is what the runtime keeps for each page: decisions/0085-a-card-is-an-object.md.
-TEST_F(metadata_test, stays_below_three_hundredths_of_the_far_heap) {
+// Copies of pages that leave take more frames the more batches are under way at a time, up to a limit, however large
+// the heap is.
+TEST_F(metadata_test, stays_below_a_fortieth_of_the_far_heap) {
   if (has_address_sanitizer) GTEST_SKIP() << "AddressSanitizer's own memory grows, too";
   constexpr std::size_t small = 64 * mib;
-  constexpr std::size_t large = 256 * mib;
+  constexpr std::size_t large = 512 * mib;
+  constexpr std::size_t copies = 2 * engine::evictor::staging_pages * page_bytes;  // of both evictors
   runtime_options chosen = heap::small_runtime();
   chosen.far = "file:";
   runtime farheap(chosen);
@@ -54,7 +58,7 @@ TEST_F(metadata_test, stays_below_three_hundredths_of_the_far_heap) {
   ASSERT_GT(far_added, (large - small) * 9 / 10);
   const std::uint64_t added = resident_bytes(farheap) - resident_before;
   RecordProperty("bytes_a_page", std::to_string(added * page_bytes / far_added));
-  EXPECT_LT(added * 100, far_added * 3) << added * page_bytes / far_added << " bytes for each page";
+  EXPECT_LT(added, far_added / 40 + copies) << added * page_bytes / far_added << " bytes for each page";
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < all.size(); i += 1000) {
     const scope here(farheap);
