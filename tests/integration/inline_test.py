@@ -112,8 +112,10 @@ for round in range(3):
     buffer = bytearray(1 << 20)
     make_far()
     signal.setitimer(signal.ITIMER_REAL, 0.05)
-    threading.Timer(0.3, lambda: os.write(into, b"late" * 1000)).start()
+    late = threading.Timer(0.3, lambda: os.write(into, b"late" * 1000))
+    late.start()
     print(os.readv(out, [buffer]), bytes(buffer[:8]))                 # interrupted, then goes on
+    late.join()                                                       # it blocks no signal, so it would take one
     os.close(out), os.close(into)
 signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))                # also those that must never be blocked
 os.kill(os.getpid(), signal.SIGUSR1)
