@@ -1,0 +1,23 @@
+// The limits on address space and data that the program sets for itself (setrlimit): see platform/program_limits.h.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include <cstddef>
+
+#include "pager/pager.h"
+
+namespace far::preload {
+
+// From now on the program's limits are apart from the kernel's. To be called once, when the pager has started.
+void serve_limits(pager::pager& pager) noexcept;
+
+// As prlimit(2) and its older relatives. The results are those of the C library.
+int change_limit(pid_t process, int kind, const rlimit* wanted, rlimit* before) noexcept;
+
+// Whether the program's limit on address space leaves room for so much more in the far heap, which the kernel does not
+// count. Else errno is ENOMEM.
+[[nodiscard]] bool has_addresses_for(std::size_t more_bytes) noexcept;
+
+}  // namespace far::preload

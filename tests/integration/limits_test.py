@@ -1,0 +1,66 @@
+"""Limits on address space and data that a program sets, or was started with, are for its own memory."""
+
+import os
+import unittest
+
+import support
+
+NOBODY = 65534
+MODES = ("thread", "inline")
+
+
+def budget():
+    return 32 * support.MIB
+
+
+class Limits(unittest.TestCase):
+    def far(self, program, mode, **options):
+        return support.run_far(program, budget(), "memory:", mode, deadline_s=120, **options)
+
+    def test_a_program_that_limits_itself(self):
+        for kind in ("as", "data"):
+            native = support.run([support.PROGRAMS / "limiter", kind])
+            self.assertEqual((native.code, native.out), (0, "first: 480 MiB\nagain: 480 MiB\ndone\n"), native)
+            for mode in MODES:
+                with self.subTest(kind, mode=mode):
+                    outcome = self.far([support.PROGRAMS / "limiter", kind], mode)
+                    self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+                    # With a limit on data from the start, the far heap's tables find no room (docs/run.md).
+                    natively = "runs natively" in outcome.err
+                    self.assertEqual(natively, kind == "data", outcome)
+                    self.assertIn(" misses", outcome.err)
+
+    def test_a_shell_that_limits_what_it_starts(self):
+        for how in ("-S -v", "-v"):
+            support.need(how == "-S -v" or os.geteuid() == 0, "only root may raise hard limits")
+            with self.subTest(how):
+                script = f'ulimit {how} 500000; ulimit -S -v; exec "$@"'
+                outcome = self.far(["bash", "-c", script, "bash", support.PROGRAMS / "limiter", "as", "again"], "thread")
+                expected = support.run(["bash", "-c", script, "bash", support.PROGRAMS / "limiter", "as", "again"])
+                self.assertEqual((outcome.code, outcome.out), (expected.code, expected.out), outcome)
+                self.assertIn("500000\n", outcome.out)
+                self.assertNotIn("natively", outcome.err)
+
+    def test_a_limit_before_the_start(self):
+        program = [support.PROGRAMS / "limiter", "as", "again"]
+        for how, far in (("-S -v", True), ("-v", os.geteuid() == 0)):
+            with self.subTest(how):
+                limited = ["bash", "-c", f'ulimit {how} 491520 && exec "$@"', "bash"]
+                outcome = support.run([*limited, *support.farheap_command(program, budget(), "memory:")])
+                self.assertEqual((outcome.code, outcome.out), (0, "again: 480 MiB\ndone\n"), outcome)
+                self.assertEqual("runs natively" not in outcome.err, far, outcome)
+
+    def test_a_limit_that_nobody_may_raise(self):
+        support.need(os.geteuid() == 0, "only root can become another user")
+        program = ["setpriv", f"--reuid={NOBODY}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
+                   "cat", "/proc/self/limits"]
+        limited = ["bash", "-c", 'ulimit -v 491520 && exec "$@"', "bash"]
+        outcome = support.run([*limited, *support.farheap_command(program, budget(), "memory:")])
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertRegex(outcome.out, "Max address space +503316480 ")
+        self.assertIn("ulimit -v", outcome.err)
+        self.assertIn("runs natively", outcome.err)
+
+
+if __name__ == "__main__":
+    support.main()
