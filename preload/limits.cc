@@ -1,7 +1,6 @@
 #include "preload/limits.h"
 
 #include <fcntl.h>
-#include <linux/capability.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,17 +35,9 @@ bool is_apart(pid_t process, int kind) {
          !platform::on_runtime_thread() && !in_borrowed_memory();
 }
 
-// CAP_SYS_RESOURCE: whether hard limits may be raised.
-bool may_raise() {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3] = {};
-  if (syscall(SYS_capget, &header, rights) != 0) return false;
-  return (rights[CAP_TO_INDEX(CAP_SYS_RESOURCE)].effective & CAP_TO_MASK(CAP_SYS_RESOURCE)) != 0;
-}
-
 int set_own_limit(int kind, const rlimit& wanted, const rlimit& before) {
   if (wanted.rlim_cur > wanted.rlim_max) return fail(EINVAL);
-  if (wanted.rlim_max > before.rlim_max && !may_raise()) return fail(EPERM);
+  if (wanted.rlim_max > before.rlim_max && !platform::may_raise_limits()) return fail(EPERM);
   in_runtime([&] { platform::set_program_limit(kind, wanted); });
   return 0;
 }

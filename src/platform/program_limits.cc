@@ -1,5 +1,6 @@
 #include "platform/program_limits.h"
 
+#include <linux/capability.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -71,6 +72,14 @@ void note(kind_of_limit& limit, std::int64_t bytes) {
 
 }  // namespace
 
+// CAP_SYS_RESOURCE.
+bool may_raise_limits() noexcept {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct rights[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capget, &header, rights) != 0) return false;
+  return (rights[CAP_TO_INDEX(CAP_SYS_RESOURCE)].effective & CAP_TO_MASK(CAP_SYS_RESOURCE)) != 0;
+}
+
 void note_own_memory(std::int64_t address_bytes, std::int64_t data_bytes) noexcept {
   const int saved_errno = errno;
   note(addresses, address_bytes);
@@ -96,9 +105,12 @@ void set_program_limit(int kind, const rlimit& wanted) noexcept {
   update(limit);
 }
 
+// Without the right to raise it again, the hard limit must stay: the call may fail.
 void give_limits_to_kernel() noexcept {
   for (const kind_of_limit* const limit : {&addresses, &data}) {
-    if (limit->is_set.load()) set_in_kernel(*limit, limit->soft.load());
+    if (!limit->is_set.load()) continue;
+    const rlimit meant{limit->soft.load(), limit->hard.load()};
+    if (!may_raise_limits() || !ask_kernel(limit->kind, &meant, nullptr)) set_in_kernel(*limit, meant.rlim_cur);
   }
 }
 

@@ -26,6 +26,9 @@ void note_own_memory(std::int64_t address_bytes, std::int64_t data_bytes) noexce
 // Sets it. `wanted` has been checked: the program may set it. Only RLIMIT_AS and RLIMIT_DATA.
 void set_program_limit(int kind, const rlimit& wanted) noexcept;
 
+// Whether this process may raise hard limits.
+[[nodiscard]] bool may_raise_limits() noexcept;
+
 // Before this process becomes another program, which gets the limits as they are meant; and when it does not.
 void give_limits_to_kernel() noexcept;
 void take_limits_from_kernel() noexcept;

@@ -1,6 +1,9 @@
 """Limits on address space and data that a program sets, or was started with, are for its own memory."""
 
 import os
+import pathlib
+import shutil
+import tempfile
 import unittest
 
 import support
@@ -52,10 +55,15 @@ class Limits(unittest.TestCase):
 
     def test_a_limit_that_nobody_may_raise(self):
         support.need(os.geteuid() == 0, "only root can become another user")
-        program = ["setpriv", f"--reuid={NOBODY}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
-                   "cat", "/proc/self/limits"]
-        limited = ["bash", "-c", 'ulimit -v 491520 && exec "$@"', "bash"]
-        outcome = support.run([*limited, *support.farheap_command(program, budget(), "memory:")])
+        limited = ["bash", "-c", 'ulimit -v 491520 && exec "$@"', "bash", "setpriv", f"--reuid={NOBODY}", "--clear-groups"]
+        with tempfile.TemporaryDirectory() as place:
+            os.chmod(place, 0o755)
+            for name in ("bin/farheap", "lib/libfarheap-preload.so"):
+                target = pathlib.Path(place, name)
+                target.parent.mkdir()
+                shutil.copy(support.BUILD / name, target)
+            command = support.farheap_command(["cat", "/proc/self/limits"], budget(), "memory:")
+            outcome = support.run([*limited, pathlib.Path(place, "bin/farheap"), *command[1:]])
         self.assertEqual(outcome.code, 0, outcome)
         self.assertRegex(outcome.out, "Max address space +503316480 ")
         self.assertIn("ulimit -v", outcome.err)
