@@ -53,6 +53,7 @@ void* calloc_for_c_library(std::size_t count, std::size_t bytes) {
 }
 
 void free_for_c_library(void* block) {
+  if (block == nullptr) return;
   if (!is_runtime_block(block)) return program_free(block);
   in_runtime([block] { free_runtime_block(block); });
 }

@@ -14,8 +14,8 @@
 
 #include "base/log.h"
 #include "far/detail/api.h"
-#include "platform/program_limits.h"
 #include "platform/runtime_thread.h"
+#include "preload/limits.h"
 #include "preload/native_program.h"
 #include "preload/runtime.h"
 #include "preload/settings.h"
@@ -79,14 +79,12 @@ const char* find_in_path(const char* name, char (&room)[PATH_MAX]) {
 void before_exec(const char* path, char* const* environment) {
   name_native(path, environment);
   far::preload::tell_before_exec();
-  far::platform::give_limits_to_kernel();
+  far::preload::limits_before_exec();
 }
 
 // The call has failed, and the process stays what it is.
 int after_exec(int result) {
-  const int saved_errno = errno;
-  far::platform::take_limits_from_kernel();
-  errno = saved_errno;
+  far::preload::limits_after_exec();
   return result;
 }
 
@@ -183,7 +181,7 @@ FAR_API int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_act
                         const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   static const auto call = next<decltype(&posix_spawn)>("posix_spawn");
   name_native(path, environment);
-  far::platform::give_limits_to_kernel();
+  far::preload::limits_before_exec();
   return after_exec(call(pid, path, actions, attributes, arguments, environment));
 }
 
@@ -194,7 +192,7 @@ FAR_API int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_ac
   const int saved_errno = errno;
   name_native(find_in_path(name, room), environment);
   errno = saved_errno;
-  far::platform::give_limits_to_kernel();
+  far::preload::limits_before_exec();
   return after_exec(call(pid, name, actions, attributes, arguments, environment));
 }
 

@@ -1,5 +1,6 @@
 #include "preload/limits.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,17 +24,6 @@ namespace {
 
 // Static arrays, which the kernel counts as well.
 std::uint64_t counted_by_kernel_bytes = 0;
-
-int ask_kernel(pid_t process, int kind, const rlimit* wanted, rlimit* before) {
-  return static_cast<int>(syscall(SYS_prlimit64, process, kind, wanted, before));
-}
-
-bool is_apart(pid_t process, int kind) {
-  const bool ours = process == 0 || process == getpid();
-  // The child of a vfork has limits of its own, and the memory of its parent: it is about to become another program.
-  return ours && (kind == RLIMIT_AS || kind == RLIMIT_DATA) && active_pager() != nullptr &&
-         !platform::on_runtime_thread() && !in_borrowed_memory();
-}
 
 int set_own_limit(int kind, const rlimit& wanted, const rlimit& before) {
   if (wanted.rlim_cur > wanted.rlim_max) return fail(EINVAL);
@@ -59,6 +49,18 @@ std::uint64_t program_address_bytes(const pager::pager& far) {
   return (native > own ? native - own : 0) + far.mapped_bytes() - counted_by_kernel_bytes;
 }
 
+bool any_limit_is_set() {
+  return platform::program_limit(RLIMIT_AS) || platform::program_limit(RLIMIT_DATA);
+}
+
+// The program's call, by any of its names.
+int call_by_name(pid_t process, int kind, const rlimit* wanted, rlimit* before) {
+  if (is_own_limit(process, kind)) return change_limit(kind, wanted, before);
+  using function = int (*)(pid_t, int, const rlimit*, rlimit*);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "prlimit64"));
+  return next(process, kind, wanted, before);
+}
+
 }  // namespace
 
 void serve_limits(pager::pager& pager) noexcept {
@@ -66,13 +68,30 @@ void serve_limits(pager::pager& pager) noexcept {
   platform::take_limits_from_kernel();
 }
 
-int change_limit(pid_t process, int kind, const rlimit* wanted, rlimit* before) noexcept {
-  if (!is_apart(process, kind)) return ask_kernel(process, kind, wanted, before);
-  // Copies: the program's structures may be far.
+void limits_before_exec() noexcept {
+  if (any_limit_is_set()) in_runtime([] { platform::give_limits_to_kernel(); });
+}
+
+void limits_after_exec() noexcept {
+  if (!any_limit_is_set()) return;
+  const int saved_errno = errno;
+  in_runtime([] { platform::take_limits_from_kernel(); });
+  errno = saved_errno;
+}
+
+bool is_own_limit(pid_t process, int kind) noexcept {
+  if ((kind != RLIMIT_AS && kind != RLIMIT_DATA) || active_pager() == nullptr || platform::on_runtime_thread())
+    return false;
+  // The child of a vfork has limits of its own, and the memory of its parent: it is about to become another program.
+  return (process == 0 || process == getpid()) && !in_borrowed_memory();
+}
+
+// With copies, since the program's structures may be far.
+int change_limit(int kind, const rlimit* wanted, rlimit* before) noexcept {
   rlimit now{};
   const std::optional<rlimit> set = platform::program_limit(kind);
   if (set) now = *set;
-  if (!set && ask_kernel(0, kind, nullptr, &now) != 0) return -1;
+  if (!set && in_runtime([&] { return syscall(SYS_prlimit64, 0, kind, nullptr, &now); }) != 0) return -1;
   if (wanted != nullptr) {
     const rlimit copy = *wanted;
     if (set_own_limit(kind, copy, now) != 0) return -1;
@@ -97,22 +116,22 @@ extern "C" {
 
 // `rlimit` has 64 bits on the machines that we run on, as `rlimit64` has everywhere.
 FAR_API int setrlimit(__rlimit_resource_t kind, const rlimit* wanted) noexcept {
-  return far::preload::change_limit(0, static_cast<int>(kind), wanted, nullptr);
+  return far::preload::call_by_name(0, static_cast<int>(kind), wanted, nullptr);
 }
 FAR_API int setrlimit64(__rlimit_resource_t kind, const rlimit64* wanted) noexcept {
-  return far::preload::change_limit(0, static_cast<int>(kind), reinterpret_cast<const rlimit*>(wanted), nullptr);
+  return far::preload::call_by_name(0, static_cast<int>(kind), reinterpret_cast<const rlimit*>(wanted), nullptr);
 }
 FAR_API int getrlimit(__rlimit_resource_t kind, rlimit* now) noexcept {
-  return far::preload::change_limit(0, static_cast<int>(kind), nullptr, now);
+  return far::preload::call_by_name(0, static_cast<int>(kind), nullptr, now);
 }
 FAR_API int getrlimit64(__rlimit_resource_t kind, rlimit64* now) noexcept {
-  return far::preload::change_limit(0, static_cast<int>(kind), nullptr, reinterpret_cast<rlimit*>(now));
+  return far::preload::call_by_name(0, static_cast<int>(kind), nullptr, reinterpret_cast<rlimit*>(now));
 }
-FAR_API int prlimit(pid_t process, __rlimit_resource_t kind, const rlimit* wanted, rlimit* before) noexcept {
-  return far::preload::change_limit(process, static_cast<int>(kind), wanted, before);
+FAR_API int prlimit(pid_t process, __rlimit_resource kind, const rlimit* wanted, rlimit* before) noexcept {
+  return far::preload::call_by_name(process, static_cast<int>(kind), wanted, before);
 }
-FAR_API int prlimit64(pid_t process, __rlimit_resource_t kind, const rlimit64* wanted, rlimit64* before) noexcept {
-  return far::preload::change_limit(process, static_cast<int>(kind), reinterpret_cast<const rlimit*>(wanted),
+FAR_API int prlimit64(pid_t process, __rlimit_resource kind, const rlimit64* wanted, rlimit64* before) noexcept {
+  return far::preload::call_by_name(process, static_cast<int>(kind), reinterpret_cast<const rlimit*>(wanted),
                                     reinterpret_cast<rlimit*>(before));
 }
 

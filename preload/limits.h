@@ -13,8 +13,15 @@ namespace far::preload {
 // From now on the program's limits are apart from the kernel's. To be called once, when the pager has started.
 void serve_limits(pager::pager& pager) noexcept;
 
-// As prlimit(2) and its older relatives. The results are those of the C library.
-int change_limit(pid_t process, int kind, const rlimit* wanted, rlimit* before) noexcept;
+// Around calls that start another program, which gets the limits as they are meant; also in the child of a vfork.
+void limits_before_exec() noexcept;
+void limits_after_exec() noexcept;
+
+// Whether a call about a limit is about one that is apart. All others are the kernel's.
+[[nodiscard]] bool is_own_limit(pid_t process, int kind) noexcept;
+
+// As prlimit(2) and its older relatives for these: 0, or -1 and errno.
+int change_limit(int kind, const rlimit* wanted, rlimit* before) noexcept;
 
 // Whether the program's limit on address space leaves room for so much more in the far heap, which the kernel does not
 // count. Else errno is ENOMEM.

@@ -114,14 +114,17 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
                                           number_of(given[3]), static_cast<unsigned>(given[4])));
       break;
     case SYS_prlimit64:
-      *result = raw_result(change_limit(number_of(given[0]), number_of(given[1]), pointer_to<const rlimit>(given[2]),
-                                        pointer_to<rlimit>(given[3])));
+      if (!is_own_limit(number_of(given[0]), number_of(given[1]))) return false;
+      *result = raw_result(
+          change_limit(number_of(given[1]), pointer_to<const rlimit>(given[2]), pointer_to<rlimit>(given[3])));
       break;
     case SYS_setrlimit:
-      *result = raw_result(change_limit(0, number_of(given[0]), pointer_to<const rlimit>(given[1]), nullptr));
+      if (!is_own_limit(0, number_of(given[0]))) return false;
+      *result = raw_result(change_limit(number_of(given[0]), pointer_to<const rlimit>(given[1]), nullptr));
       break;
     case SYS_getrlimit:
-      *result = raw_result(change_limit(0, number_of(given[0]), nullptr, pointer_to<rlimit>(given[1])));
+      if (!is_own_limit(0, number_of(given[0]))) return false;
+      *result = raw_result(change_limit(number_of(given[0]), nullptr, pointer_to<rlimit>(given[1])));
       break;
     default: return false;
   }

@@ -73,7 +73,7 @@ void check_count(std::size_t count) {
 void check_limit(int kind) {
   rlimit now{};
   check(getrlimit(kind, &now) == 0 && now.rlim_cur == limit_bytes, "getrlimit");
-  check(prlimit(0, kind, nullptr, &now) == 0 && now.rlim_cur == limit_bytes, "prlimit");
+  check(prlimit(0, static_cast<__rlimit_resource>(kind), nullptr, &now) == 0 && now.rlim_cur == limit_bytes, "prlimit");
 }
 
 void run_thread() {
@@ -122,6 +122,7 @@ void work_at_limit(int kind) {
   check_bytes(blocks);
   rlimit more{};
   check(getrlimit(kind, &more) == 0, "getrlimit");
+  if (more.rlim_max == limit_bytes) return;
   more.rlim_cur = more.rlim_max;
   check(setrlimit(kind, &more) == 0, "setrlimit, back");
   for (int i = 0; i < 4; ++i) {

@@ -18,7 +18,7 @@ def budget():
 
 class Limits(unittest.TestCase):
     def far(self, program, mode, **options):
-        return support.run_far(program, budget(), "memory:", mode, deadline_s=120, **options)
+        return support.run_far(program, budget(), "memory:", mode, deadline_s=60, **options)
 
     def test_a_program_that_limits_itself(self):
         for kind in ("as", "data"):
@@ -29,27 +29,27 @@ class Limits(unittest.TestCase):
                     outcome = self.far([support.PROGRAMS / "limiter", kind], mode)
                     self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
                     # With a limit on data from the start, the far heap's tables find no room (docs/run.md).
-                    natively = "runs natively" in outcome.err
-                    self.assertEqual(natively, kind == "data", outcome)
-                    self.assertIn(" misses", outcome.err)
+                    self.assertEqual("runs natively" in outcome.err, kind == "data", outcome)
+                    if kind == "as":
+                        self.assertGreater(outcome.stats["misses"], 0, outcome)
 
     def test_a_shell_that_limits_what_it_starts(self):
         for how in ("-S -v", "-v"):
-            support.need(how == "-S -v" or os.geteuid() == 0, "only root may raise hard limits")
             with self.subTest(how):
-                script = f'ulimit {how} 500000; ulimit -S -v; exec "$@"'
+                script = f'ulimit {how} 491520; ulimit -S -v; exec "$@"'
                 outcome = self.far(["bash", "-c", script, "bash", support.PROGRAMS / "limiter", "as", "again"], "thread")
                 expected = support.run(["bash", "-c", script, "bash", support.PROGRAMS / "limiter", "as", "again"])
                 self.assertEqual((outcome.code, outcome.out), (expected.code, expected.out), outcome)
-                self.assertIn("500000\n", outcome.out)
+                self.assertIn("491520\n", outcome.out)
                 self.assertNotIn("natively", outcome.err)
 
     def test_a_limit_before_the_start(self):
         program = [support.PROGRAMS / "limiter", "as", "again"]
-        for how, far in (("-S -v", True), ("-v", os.geteuid() == 0)):
+        raises_hard_limits = support.run(["bash", "-c", "ulimit -v 491520 && ulimit -v unlimited"]).code == 0
+        for how, far in (("-S -v", True), ("-v", raises_hard_limits)):
             with self.subTest(how):
                 limited = ["bash", "-c", f'ulimit {how} 491520 && exec "$@"', "bash"]
-                outcome = support.run([*limited, *support.farheap_command(program, budget(), "memory:")])
+                outcome = support.run([*limited, *support.farheap_command(program, budget(), "file:")])
                 self.assertEqual((outcome.code, outcome.out), (0, "again: 480 MiB\ndone\n"), outcome)
                 self.assertEqual("runs natively" not in outcome.err, far, outcome)
 
@@ -62,7 +62,7 @@ class Limits(unittest.TestCase):
                 target = pathlib.Path(place, name)
                 target.parent.mkdir()
                 shutil.copy(support.BUILD / name, target)
-            command = support.farheap_command(["cat", "/proc/self/limits"], budget(), "memory:")
+            command = support.farheap_command(["cat", "/proc/self/limits"], budget(), "file:")
             outcome = support.run([*limited, pathlib.Path(place, "bin/farheap"), *command[1:]])
         self.assertEqual(outcome.code, 0, outcome)
         self.assertRegex(outcome.out, "Max address space +503316480 ")
