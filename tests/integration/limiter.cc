@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr std::size_t block_bytes = 16 * mib;
-constexpr std::size_t step_bytes = 8 * 4096;
+constexpr std::size_t step_bytes = 16 * 4096;
 constexpr rlim_t limit_bytes = 480 * mib;
 
 [[noreturn]] void fail(const char* what) {

@@ -13,7 +13,7 @@ MODES = ("thread", "inline")
 
 
 def budget():
-    return 32 * support.MIB
+    return 16 * support.MIB
 
 
 class Limits(unittest.TestCase):

@@ -1,8 +1,11 @@
-// Reads and writes its own memory through the kernel: /proc/self/mem by several calls, and process_vm_readv and
-// process_vm_writev. Works on more than its local memory. Prints what it found, in the end "done".
+// Looks at itself through the kernel: counts its threads, and reads and writes its own memory, by several calls on
+// /proc/self/mem, process_vm_readv and process_vm_writev. Works on more than its local memory. In the end it prints
+// "done".
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -114,9 +117,27 @@ void transfer(unsigned char* memory) {
   check(process_vm_writev(getpid(), local.data(), 2, remote.data(), 2, 0) == 250'000, "process_vm_writev");
 }
 
+// The links of this directory are two, and one for each thread.
+void count_threads() {
+  const int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  struct stat about{};
+  check(stat("/proc/self/task", &about) == 0 && about.st_nlink == 3, "one thread, by stat");
+  check(fstatat(proc, "self/task/", &about, 0) == 0 && about.st_nlink == 3, "one thread, by fstatat");
+  check(fstatat(proc, "1/task", &about, 0) == 0 && about.st_nlink >= 3, "threads of another process");
+  close(proc);
+}
+
 }  // namespace
 
 int main() {
+  count_threads();
+  const pid_t child = fork();
+  if (child == 0) {
+    count_threads();
+    _exit(0);
+  }
+  int status = 1;
+  check(child > 0 && waitpid(child, &status, 0) == child && status == 0, "threads of a child");
   auto* const memory = static_cast<unsigned char*>(
       mmap(nullptr, pages * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   check(memory != MAP_FAILED, "mmap");
