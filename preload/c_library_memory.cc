@@ -194,10 +194,9 @@ object find_object(const code_range& code) {
 }  // namespace
 
 void keep_runtime_out_of_programs_malloc() noexcept {
-  const replacements all{replace("malloc", program_malloc, malloc_for_c_library),
-                         replace("calloc", program_calloc, calloc_for_c_library),
-                         replace("realloc", program_realloc, realloc_for_c_library),
-                         replace("free", program_free, free_for_c_library)};
+  const replacements all{
+      replace("malloc", program_malloc, malloc_for_c_library), replace("calloc", program_calloc, calloc_for_c_library),
+      replace("realloc", program_realloc, realloc_for_c_library), replace("free", program_free, free_for_c_library)};
   // This library's own name is bound to its own function.
   const auto own = reinterpret_cast<std::uintptr_t>(static_cast<void* (*)(std::size_t)>(std::malloc));
   const bool complete = std::all_of(all.begin(), all.end(), [](const replacement& one) { return one.programs != 0; });
@@ -209,10 +208,11 @@ void keep_runtime_out_of_programs_malloc() noexcept {
   const std::size_t in_loader = replace_in_data(loader, all);
   protect_again(library);
   protect_again(loader);
-  log_line(log_level::verbose,
-           "the program has a malloc of its own: the C library (%zu places) and the loader (%zu) ask the runtime for what "
-           "its threads need",
-           in_library, in_loader);
+  log_line(
+      log_level::verbose,
+      "the program has a malloc of its own: the C library (%zu places) and the loader (%zu) ask the runtime for what "
+      "its threads need",
+      in_library, in_loader);
 }
 
 }  // namespace far::preload

@@ -1,7 +1,7 @@
 // The C library's own memory, in programs that bring a malloc of their own.
 //
-// An executable that defines malloc (Lisp systems, browsers) gives it to the C library, too. What our threads ask of the
-// C library would then come from the program's malloc: it may not be made for threads, and its memory may be far.
+// An executable that defines malloc (Lisp systems, browsers) gives it to the C library, too. What our threads ask of
+// the C library would then come from the program's malloc: it may not be made for threads, and its memory may be far.
 #pragma once
 
 namespace far::preload {

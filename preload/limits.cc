@@ -32,19 +32,35 @@ int set_own_limit(int kind, const rlimit& wanted, const rlimit& before) {
   return 0;
 }
 
-// All addresses of the process, as its limit counts them; 0 if that cannot be found out.
-std::uint64_t address_bytes() {
+// What the kernel counts against limits; nothing if that cannot be found out.
+platform::own_memory read_size() {
+  constexpr int number_of_data = 5;  // the field of /proc/self/statm
   const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
+  if (file < 0) return {};
   char text[128];
   const ssize_t got = read(file, text, sizeof text - 1);
   close(file);
   text[std::max<ssize_t>(got, 0)] = 0;
-  return std::strtoull(text, nullptr, 10) * page_bytes;
+  platform::own_memory size;
+  char* rest = text;
+  for (int field = 0; field <= number_of_data; ++field) {
+    const auto bytes = static_cast<std::int64_t>(std::strtoull(rest, &rest, 10) * page_bytes);
+    if (field == 0) size.address_bytes = bytes;
+    if (field == number_of_data) size.data_bytes = bytes;
+  }
+  return size;
 }
 
+platform::own_memory operator-(const platform::own_memory& a, const platform::own_memory& b) {
+  return {a.address_bytes - b.address_bytes, a.data_bytes - b.data_bytes};
+}
+
+// Before the runtime has mapped anything.
+platform::own_memory size_at_start;
+platform::own_memory noted_at_start;
+
 std::uint64_t program_address_bytes(const pager::pager& far) {
-  const std::uint64_t native = address_bytes();
+  const auto native = static_cast<std::uint64_t>(read_size().address_bytes);
   const std::uint64_t own = platform::own_address_bytes();
   return (native > own ? native - own : 0) + far.mapped_bytes() - counted_by_kernel_bytes;
 }
@@ -63,7 +79,13 @@ int call_by_name(pid_t process, int kind, const rlimit* wanted, rlimit* before) 
 
 }  // namespace
 
+void measure_start() noexcept {
+  size_at_start = read_size();
+  noted_at_start = platform::noted_own_memory();
+}
+
 void serve_limits(pager::pager& pager) noexcept {
+  platform::note_other_own_memory(read_size() - size_at_start - (platform::noted_own_memory() - noted_at_start));
   counted_by_kernel_bytes = pager.mapped_bytes();
   platform::take_limits_from_kernel();
 }

@@ -10,7 +10,10 @@
 
 namespace far::preload {
 
-// From now on the program's limits are apart from the kernel's. To be called once, when the pager has started.
+// When the runtime starts, before it maps memory.
+void measure_start() noexcept;
+
+// From now on the program's limits are apart from the kernel's. To be called once, when all of the runtime has started.
 void serve_limits(pager::pager& pager) noexcept;
 
 // Around calls that start another program, which gets the limits as they are meant; also in the child of a vfork.

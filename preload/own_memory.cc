@@ -42,10 +42,10 @@ Function next(std::atomic<void*>& known, const char* name) {
 }
 
 // The C library's function of this name and type.
-#define FAR_NEXT(name, type)                                 \
-  ([] {                                                      \
-    static constinit std::atomic<void*> known{nullptr};      \
-    return ::far::preload::next<type>(known, name);          \
+#define FAR_NEXT(name, type)                            \
+  ([] {                                                 \
+    static constinit std::atomic<void*> known{nullptr}; \
+    return ::far::preload::next<type>(known, name);     \
   }())
 
 using read_function = ssize_t (*)(int, void*, std::size_t);
@@ -331,7 +331,7 @@ FAR_API ssize_t read(int descriptor, void* buffer, std::size_t bytes) {
 FAR_API ssize_t __read_chk(int descriptor, void* buffer, std::size_t bytes, std::size_t room) {
   using namespace far::preload;
   if (bytes <= room && is_own_memory(descriptor)) return read_memory(descriptor, buffer, bytes);
-  return FAR_NEXT("__read_chk", ssize_t (*)(int, void*, std::size_t, std::size_t))(descriptor, buffer, bytes, room);
+  return FAR_NEXT("__read_chk", ssize_t(*)(int, void*, std::size_t, std::size_t))(descriptor, buffer, bytes, room);
 }
 FAR_API ssize_t write(int descriptor, const void* buffer, std::size_t bytes) {
   using namespace far::preload;
@@ -371,7 +371,7 @@ FAR_API ssize_t readv(int descriptor, const iovec* vectors, int count) {
       return read_memory(descriptor, one.iov_base, one.iov_len);
     });
   }
-  return FAR_NEXT("readv", ssize_t (*)(int, const iovec*, int))(descriptor, vectors, count);
+  return FAR_NEXT("readv", ssize_t(*)(int, const iovec*, int))(descriptor, vectors, count);
 }
 FAR_API ssize_t writev(int descriptor, const iovec* vectors, int count) {
   using namespace far::preload;
@@ -380,7 +380,7 @@ FAR_API ssize_t writev(int descriptor, const iovec* vectors, int count) {
       return write_memory(descriptor, one.iov_base, one.iov_len);
     });
   }
-  return FAR_NEXT("writev", ssize_t (*)(int, const iovec*, int))(descriptor, vectors, count);
+  return FAR_NEXT("writev", ssize_t(*)(int, const iovec*, int))(descriptor, vectors, count);
 }
 FAR_API ssize_t preadv(int descriptor, const iovec* vectors, int count, off_t place) {
   using namespace far::preload;
@@ -389,7 +389,7 @@ FAR_API ssize_t preadv(int descriptor, const iovec* vectors, int count, off_t pl
       return read_memory_at(descriptor, one.iov_base, one.iov_len, place + done);
     });
   }
-  return FAR_NEXT("preadv", ssize_t (*)(int, const iovec*, int, off_t))(descriptor, vectors, count, place);
+  return FAR_NEXT("preadv", ssize_t(*)(int, const iovec*, int, off_t))(descriptor, vectors, count, place);
 }
 FAR_API ssize_t preadv64(int descriptor, const iovec* vectors, int count, off64_t place) {
   return preadv(descriptor, vectors, count, place);
@@ -401,7 +401,7 @@ FAR_API ssize_t pwritev(int descriptor, const iovec* vectors, int count, off_t p
       return write_memory_at(descriptor, one.iov_base, one.iov_len, place + done);
     });
   }
-  return FAR_NEXT("pwritev", ssize_t (*)(int, const iovec*, int, off_t))(descriptor, vectors, count, place);
+  return FAR_NEXT("pwritev", ssize_t(*)(int, const iovec*, int, off_t))(descriptor, vectors, count, place);
 }
 FAR_API ssize_t pwritev64(int descriptor, const iovec* vectors, int count, off64_t place) {
   return pwritev(descriptor, vectors, count, place);

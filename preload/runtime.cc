@@ -260,6 +260,7 @@ void start() {
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
+  measure_start();
   auto* const starting = new (std::nothrow) runtime;
   if (starting == nullptr) refuse_to_start({"out of memory at start", ENOMEM});
   starting->started_ns = now_ns();
@@ -309,10 +310,10 @@ void start() {
   serving.store(starting->pager.get(), std::memory_order_release);
   pager::serve_hints(*starting->pager, take_hint);
   pager::serve_compiled_code(*starting->pager);
-  serve_limits(*starting->pager);
   serve_forks(*starting->pager);
   watch_thread_ends();
   start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
+  serve_limits(*starting->pager);
   if (starting->mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls(!static_arrays.empty());
     if (!guarded) {

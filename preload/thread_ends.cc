@@ -130,8 +130,8 @@ touched_list touched_at_end() {
   return found;
 }
 
-// Reads the start of a small file as text. The C library's streams and lists of directories would allocate memory: where
-// the program brings an allocator of its own, that one may not be made for threads.
+// Reads the start of a small file as text. The C library's streams and lists of directories would allocate memory:
+// where the program brings an allocator of its own, that one may not be made for threads.
 template <std::size_t Size>
 bool read_text(const char* path, char (&text)[Size]) {
   const int file = open(path, O_RDONLY | O_CLOEXEC);

@@ -13,14 +13,12 @@
 namespace far::platform {
 namespace {
 
-// The runtime's memory that is not noted one by one: its code, the stacks of its threads, small mappings.
-constexpr std::uint64_t other_own_bytes = 64 * mib;
-
 // One kind of limit. Any thread may map memory at any time, with locks of the runtime held, so all are atomic.
 struct kind_of_limit {
   explicit constexpr kind_of_limit(int number) : kind(number) {}
   int kind;
   std::atomic<std::int64_t> own_bytes{0};
+  std::atomic<std::int64_t> other_own_bytes{64 * mib};  // as long as it is not known
   std::atomic<bool> is_set{false};
   std::atomic<rlim_t> soft{RLIM_INFINITY};  // the program's
   std::atomic<rlim_t> hard{RLIM_INFINITY};
@@ -38,9 +36,13 @@ bool ask_kernel(int kind, const rlimit* wanted, rlimit* now) {
   return syscall(SYS_prlimit64, 0, kind, wanted, now) == 0;
 }
 
+std::uint64_t all_own_bytes(const kind_of_limit& limit) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(0, limit.own_bytes.load() + limit.other_own_bytes.load()));
+}
+
 rlim_t with_own(const kind_of_limit& limit) {
   const rlim_t soft = limit.soft.load();
-  const auto own = static_cast<rlim_t>(std::max<std::int64_t>(0, limit.own_bytes.load())) + other_own_bytes;
+  const rlim_t own = all_own_bytes(limit);
   return soft < RLIM_INFINITY - own ? soft + own : RLIM_INFINITY;
 }
 
@@ -87,8 +89,17 @@ void note_own_memory(std::int64_t address_bytes, std::int64_t data_bytes) noexce
   errno = saved_errno;
 }
 
+own_memory noted_own_memory() noexcept {
+  return {addresses.own_bytes.load(), data.own_bytes.load()};
+}
+
+void note_other_own_memory(const own_memory& other) noexcept {
+  addresses.other_own_bytes.store(other.address_bytes);
+  data.other_own_bytes.store(other.data_bytes);
+}
+
 std::uint64_t own_address_bytes() noexcept {
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(0, addresses.own_bytes.load())) + other_own_bytes;
+  return all_own_bytes(addresses);
 }
 
 std::optional<rlimit> program_limit(int kind) noexcept {

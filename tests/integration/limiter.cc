@@ -1,6 +1,6 @@
 // limiter as|data: limits its own address space or data (setrlimit), takes all that the limit allows, and works at the
-// limit: checks its bytes, gives some back and takes it again, starts a thread, forks, and becomes another program, which
-// is under the same limit. Prints what a program may rely on, in the end "done".
+// limit: checks its bytes, gives some back and takes it again, starts a thread, forks, and becomes another program,
+// which is under the same limit. Prints what a program may rely on, in the end "done".
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -38,7 +38,8 @@ unsigned char* take() {
 }
 
 void fill(unsigned char* block, std::size_t number) {
-  for (std::size_t at = 0; at < block_bytes; at += step_bytes) block[at] = static_cast<unsigned char>(number + at / step_bytes);
+  for (std::size_t at = 0; at < block_bytes; at += step_bytes)
+    block[at] = static_cast<unsigned char>(number + at / step_bytes);
 }
 
 void check_bytes(const std::vector<unsigned char*>& blocks) {
@@ -79,10 +80,13 @@ void check_limit(int kind) {
 void run_thread() {
   pthread_t thread{};
   int ran = 0;
-  const int failure = pthread_create(&thread, nullptr, [](void* flag) -> void* {
-    *static_cast<int*>(flag) = 1;
-    return nullptr;
-  }, &ran);
+  const int failure = pthread_create(
+      &thread, nullptr,
+      [](void* flag) -> void* {
+        *static_cast<int*>(flag) = 1;
+        return nullptr;
+      },
+      &ran);
   errno = failure;
   check(failure == 0 && pthread_join(thread, nullptr) == 0 && ran == 1, "a thread");
 }

@@ -89,8 +89,8 @@ namespace {
 void work(unsigned char seed) {
   constexpr std::size_t bytes = std::size_t{48} << 20;
   constexpr std::size_t page_bytes = 4096;
-  auto* const mapped = static_cast<unsigned char*>(
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* const mapped =
+      static_cast<unsigned char*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   if (mapped == MAP_FAILED) fail("no memory to work on\n");
   for (int round = 0; round < 2; ++round) {
     const only_call now;

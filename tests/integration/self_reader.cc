@@ -65,7 +65,8 @@ void read_by_file(const unsigned char* memory, const char* path) {
   check_bytes(buffer.data(), third, 75'000, "bytes of preadv");
   // Into far memory that has left, too.
   auto* const target = const_cast<unsigned char*>(memory) + 3000 * page_bytes;
-  check(pread(file, target, 40 * page_bytes, place_of(memory, 3000 * page_bytes)) == 40 * page_bytes, "pread to itself");
+  check(pread(file, target, 40 * page_bytes, place_of(memory, 3000 * page_bytes)) == 40 * page_bytes,
+        "pread to itself");
   check_bytes(target, 3000 * page_bytes, 40 * page_bytes, "bytes of pread to itself");
   close(file);
 }
@@ -76,7 +77,8 @@ void write_by_file(unsigned char* memory) {
   std::vector<unsigned char> buffer(200'000);
   const std::size_t at = 5000 * page_bytes + 11;
   for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] = static_cast<unsigned char>(pattern(at + i) ^ 0xff);
-  check(pwrite(file, buffer.data(), buffer.size(), place_of(memory, at)) == static_cast<ssize_t>(buffer.size()), "pwrite");
+  check(pwrite(file, buffer.data(), buffer.size(), place_of(memory, at)) == static_cast<ssize_t>(buffer.size()),
+        "pwrite");
   for (std::size_t i = 0; i < buffer.size(); ++i) check(memory[at + i] == buffer[i], "bytes of pwrite");
   for (std::size_t i = 0; i < buffer.size(); ++i) buffer[i] = pattern(at + i);
   check(lseek(file, place_of(memory, at), SEEK_SET) == place_of(memory, at), "lseek");
@@ -95,7 +97,8 @@ void reach_protected(unsigned char* memory) {
   check_bytes(buffer.data(), 8000 * page_bytes, buffer.size(), "bytes of what is hidden");
   check(mprotect(hidden, 16 * page_bytes, PROT_READ) == 0, "mprotect");
   for (unsigned char& byte : buffer) byte = static_cast<unsigned char>(byte + 1);
-  check(pwrite(file, buffer.data(), buffer.size(), place_of(hidden, 0)) == 16 * page_bytes, "pwrite to read-only memory");
+  check(pwrite(file, buffer.data(), buffer.size(), place_of(hidden, 0)) == 16 * page_bytes,
+        "pwrite to read-only memory");
   check(std::memcmp(hidden, buffer.data(), buffer.size()) == 0, "bytes in read-only memory");
   check(mprotect(hidden, 16 * page_bytes, PROT_READ | PROT_WRITE) == 0, "mprotect");
   for (std::size_t i = 0; i < buffer.size(); ++i) hidden[i] = static_cast<unsigned char>(hidden[i] - 1);
@@ -106,7 +109,8 @@ void reach_protected(unsigned char* memory) {
 void transfer(unsigned char* memory) {
   std::vector<unsigned char> buffer(250'000);
   const std::array<iovec, 2> local{iovec{buffer.data(), 100'001}, iovec{buffer.data() + 100'001, 149'999}};
-  const std::array<iovec, 2> remote{iovec{memory + 2000 * page_bytes + 5, 200'000}, iovec{memory + 7000 * page_bytes, 50'000}};
+  const std::array<iovec, 2> remote{iovec{memory + 2000 * page_bytes + 5, 200'000},
+                                    iovec{memory + 7000 * page_bytes, 50'000}};
   check(process_vm_readv(getpid(), local.data(), 2, remote.data(), 2, 0) == 250'000, "process_vm_readv");
   check_bytes(buffer.data(), 2000 * page_bytes + 5, 200'000, "bytes of process_vm_readv");
   check_bytes(buffer.data() + 200'000, 7000 * page_bytes, 50'000, "more bytes of process_vm_readv");

@@ -31,7 +31,8 @@ result<std::string> name_for_children(const std::string& name) {
                                 : slash == std::string::npos ? std::string(".")
                                                              : path.substr(0, slash + 1);
   std::array<char, PATH_MAX> absolute;  // not from malloc(3), which may be the program's own
-  if (realpath(directory.c_str(), absolute.data()) == nullptr) return error{"far tier '" + name + "': " + directory + " cannot be found", errno};
+  if (realpath(directory.c_str(), absolute.data()) == nullptr)
+    return error{"far tier '" + name + "': " + directory + " cannot be found", errno};
   const std::string options = name.substr(std::string("file:").size() + path.size());
   return std::string("file:") + absolute.data() + (options.empty() ? "?" : options);
 }
