@@ -354,7 +354,8 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   const page_word before = shared_.pages.load(page);
   lifted.page = page;
   lifted.now = entry::phase::writing;
-  const bool unchanged = shared_.checks.note(page, staging_of(into, position));
+  const bool unchanged = before.has_place() && shared_.checks.is_unchanged(page, staging_of(into, position));
+  if (!unchanged || shared_.checks.by_pieces()) shared_.checks.note(page, staging_of(into, position));
   if (before.has_place()) {
     shared_.free_slot(unchanged ? lifted.slot : before.place());
     if (unchanged) lifted.slot = before.place();
