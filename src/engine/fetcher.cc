@@ -440,9 +440,11 @@ void fetcher::lose(flight& incoming) {
 }
 
 // How a page is mapped when it comes in for a read: writable if the last visit saw a write, and such pages mostly are
-// written again, which saves the fault of the next write; then its hash tells at eviction whether there was one.
+// written again, or if it costs little to look whether it was, which saves the fault of the next write; then its hash
+// tells at eviction whether there was one.
 platform::mapping fetcher::mapping_for_read(page_id page, bool forecast_is_right) const {
-  const bool writable = !shared_.writes_tracked || (forecast_is_right && shared_.pages.load(page).writes_expected());
+  const bool writable = !shared_.writes_tracked || (forecast_is_right && shared_.pages.load(page).writes_expected()) ||
+                        shared_.may_be_written_later(page);
   return writable ? platform::mapping::writable : platform::mapping::write_protected;
 }
 

@@ -46,10 +46,15 @@ class page_checks {
   void watch(page_id page, const std::byte* bytes) {
     if (by_pieces()) at(page, 0).store(hash_(bytes), std::memory_order_relaxed);
   }
-  // Whether a suspect has the bytes that it came with. Requires: it was watched, or there is one hash a page; the caller
-  // owns it in Evicting.
+  // Whether a suspect has the bytes that it came with. Of one that was not watched it says no, where there are hashes of
+  // pieces. Requires: the caller owns it in Evicting.
   [[nodiscard]] bool is_unchanged(page_id page, const std::byte* bytes) const {
     return at(page, 0).load(std::memory_order_relaxed) == hash_(bytes);
+  }
+
+  // It has, and leaves as it came. Requires: as is_unchanged().
+  void keep(page_id page, const std::byte* bytes) {
+    if (by_pieces()) at(page, 0).store(word_of(bytes, 0), std::memory_order_relaxed);
   }
 
   // The page leaves with these bytes, if it does. Requires: the caller owns the page in Evicting.
