@@ -153,9 +153,8 @@ class core_state {
   forecast writes;
 
   // Whether pages that came in for a read are written to later. Where a page will mostly leave `unused`
-  // (eviction_filter.h), a look at it in place finds that out, which costs much less than the first write to a page that
-  // is protected: 0.3 us beside 0.7, or 10 us beside a running thread
-  // (docs/decisions/0115-first-writes.md).
+  // (eviction_filter.h), a look at it in place finds that out, which costs much less than the first write to a page
+  // that is protected: 0.3 us beside 0.7, or 10 us beside a running thread (docs/decisions/0115-first-writes.md).
   forecast later_writes;
   // Asked for a page that comes in for a read: whether it is to be writable for such a write.
   [[nodiscard]] bool may_be_written_later(page_id page) const {

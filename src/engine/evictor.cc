@@ -231,8 +231,8 @@ void evictor::give_back(page_id page) {
   ++kept_;
 }
 
-// A suspect that nobody can write to meanwhile is looked at in place. If it has to stay after all, it is not watched any
-// more, and counts as written.
+// A suspect that nobody can write to meanwhile is looked at in place. If it has to stay after all, it is not watched
+// any more, and counts as written.
 bool evictor::is_clean(const leaving_page& one) {
   const page_word word = shared_.pages.load(one.page);
   if (!word.dirty()) return true;

@@ -41,13 +41,13 @@ class page_checks {
   }
   [[nodiscard]] bool by_pieces() const { return words_a_page_ > 1; }
 
-  // The page comes in as a suspect, with these bytes, which are those that it left with. Requires: the caller owns it in
-  // Fetching.
+  // The page comes in as a suspect, with these bytes, which are those that it left with. Requires: the caller owns it
+  // in Fetching.
   void watch(page_id page, const std::byte* bytes) {
     if (by_pieces()) at(page, 0).store(hash_(bytes), std::memory_order_relaxed);
   }
-  // Whether a suspect has the bytes that it came with. Of one that was not watched it says no, where there are hashes of
-  // pieces. Requires: the caller owns it in Evicting.
+  // Whether a suspect has the bytes that it came with. Of one that was not watched it says no, where there are hashes
+  // of pieces. Requires: the caller owns it in Evicting.
   [[nodiscard]] bool is_unchanged(page_id page, const std::byte* bytes) const {
     return at(page, 0).load(std::memory_order_relaxed) == hash_(bytes);
   }

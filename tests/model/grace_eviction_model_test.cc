@@ -244,6 +244,32 @@ const char* look_at_half(world& s, std::size_t half, std::uint8_t same, std::uin
   return go(s, evictor, is_same ? same : differs, half == 0 ? "looks at one half" : "looks at the other half");
 }
 
+// The page leaves while scopes are open, by the page path.
+const char* force_out(world& s) {
+  switch (s.at[evictor]) {
+    case 20:
+      if (s.condemned == 0 || s.page != resident) return end_round(s, "leaves a page that was touched");
+      s.page = evicting;
+      return go(s, evictor, 21, "claims the page while scopes are open");
+    case 21:
+      if (s.is_suspect != 0 && s.without == bug::forced_looked_at) return look_at_half(s, 0, 22, 23);
+      return go(s, evictor, 23, "is going to move the page");
+    case 22: return look_at_half(s, 1, 24, 23);
+    case 24: leave(s, false); return end_round(s, "drops the page, which is as it came");
+    case 23:
+      // The move takes the page away from everybody: the kernel interrupts the processors.
+      if (s.without != bug::forced_without_flush) {
+        s.memory.fence(0);
+        s.memory.fence(1);
+      }
+      s.far[0] = s.memory.get(field_of(old_place, 0));
+      s.far[1] = s.memory.get(field_of(old_place, 1));
+      leave(s, s.without == bug::forced_by_object_path);
+      return end_round(s, "moves the page out");
+    default: return nullptr;
+  }
+}
+
 const char* evict(world& s) {
   const bool looks_early = s.is_suspect != 0 && s.without == bug::looks_at_bytes_early;
   const bool fences = s.without != bug::no_membarrier;
@@ -293,7 +319,10 @@ const char* evict(world& s) {
         s.page = resident;
         return end_round(s, "gives a page back that has become ready");
       }
-      return go(s, evictor, s.is_suspect == 0 ? 9 : looks_early ? (s.is_as_it_came != 0 ? 17 : 9) : 15,
+      return go(s, evictor,
+                s.is_suspect == 0 ? 9
+                : looks_early     ? (s.is_as_it_came != 0 ? 17 : 9)
+                                  : 15,
                 "finds it not ready");
     case 15: return look_at_half(s, 0, 16, 9);
     case 16: return look_at_half(s, 1, 17, 9);
@@ -301,26 +330,7 @@ const char* evict(world& s) {
     case 9: s.far[0] = s.memory.get(field_of(old_place, 0)); return go(s, evictor, 10, "copies one half");
     case 10: s.far[1] = s.memory.get(field_of(old_place, 1)); return go(s, evictor, 11, "copies the other half");
     case 11: leave(s, true); return end_round(s, "drops the page, to be fetched by objects");
-    case 20:
-      if (s.condemned == 0 || s.page != resident) return end_round(s, "leaves a page that was touched");
-      s.page = evicting;
-      return go(s, evictor, 21, "claims the page while scopes are open");
-    case 21:
-      if (s.is_suspect != 0 && s.without == bug::forced_looked_at) return look_at_half(s, 0, 22, 23);
-      return go(s, evictor, 23, "is going to move the page");
-    case 22: return look_at_half(s, 1, 24, 23);
-    case 24: leave(s, false); return end_round(s, "drops the page, which is as it came");
-    case 23:
-      // The move takes the page away from everybody: the kernel interrupts the processors.
-      if (s.without != bug::forced_without_flush) {
-        s.memory.fence(0);
-        s.memory.fence(1);
-      }
-      s.far[0] = s.memory.get(field_of(old_place, 0));
-      s.far[1] = s.memory.get(field_of(old_place, 1));
-      leave(s, s.without == bug::forced_by_object_path);
-      return end_round(s, "moves the page out");
-    default: return nullptr;
+    default: return force_out(s);
   }
 }
 

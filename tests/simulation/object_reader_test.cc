@@ -37,7 +37,8 @@ std::pair<std::uint64_t, std::uint64_t> numbers_with_equal_hashes() {
   std::unordered_map<std::uint32_t, std::uint64_t> seen;
   for (std::uint64_t number = 1;; ++number) {
     piece[0] = number;
-    const auto of_piece = static_cast<std::uint32_t>(hash(reinterpret_cast<const std::byte*>(piece.data()), sizeof piece));
+    const auto of_piece =
+        static_cast<std::uint32_t>(hash(reinterpret_cast<const std::byte*>(piece.data()), sizeof piece));
     const auto [before, is_new] = seen.emplace(of_piece, number);
     if (!is_new) return {before->second, number};
   }
@@ -447,7 +448,8 @@ TEST_P(object_reader_test, a_full_reader_says_so_and_goes_on_later) {
   }
 }
 
-// It came back writable, because it was written to the last time, so only its hash says whether it was written to again.
+// It came back writable, because it was written to the last time, so only its hash says whether it was written to
+// again.
 TEST_P(object_reader_test, a_write_to_a_page_that_came_back_writable_is_kept_whatever_the_hash_of_its_piece) {
   const auto [before, after] = numbers_with_equal_hashes();
   const auto write_number = [&](std::uint64_t number) { std::memcpy(kernel_.bytes(5), &number, sizeof number); };

@@ -1,5 +1,5 @@
-// Pages that come in for a read and are writable all the same (suspects, engine/residency.h), one situation at a time: a
-// layer above says that nobody uses the pages when they leave, so the engine looks at their bytes in place.
+// Pages that come in for a read and are writable all the same (suspects, engine/residency.h), one situation at a time:
+// a layer above says that nobody uses the pages when they leave, so the engine looks at their bytes in place.
 #include <gtest/gtest.h>
 
 #include <array>
