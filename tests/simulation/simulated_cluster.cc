@@ -29,7 +29,8 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
             .slots = round_up(chosen.slots, backend::group_slots) + (chosen.has_parity ? 5 : 2) * backend::group_slots,
             .maximum_delay_ns = chosen.maximum_delay_ns,
             .deadline_ns = deadline_ns,
-            .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns});
+            .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns,
+            .on_lie = [this, i] { check_lie(i); }});
     servers_[i] = server.get();
     members.push_back(std::move(server));
   }
@@ -116,6 +117,10 @@ void simulated_cluster::make_trouble(std::size_t server) {
     case 7: return send_away(server);
     default: has_lied_ = true; return victim.set_lies(random_.one_of<std::uint64_t>({20, 200, 1000}));
   }
+}
+
+void simulated_cluster::check_lie(std::size_t server) const {
+  if (may_be_copied_from(server)) fail("server %zu returns wrong bytes where others may copy them", server);
 }
 
 void simulated_cluster::heal(std::size_t server) {

@@ -27,6 +27,7 @@ class simulated_cluster final : public cluster {
   void take_away(std::size_t server) override;
   void make_harmless_trouble(std::size_t server);
   void send_away(std::size_t server);
+  void check_lie(std::size_t server) const;
   [[nodiscard]] bool all_well() const override;
   [[nodiscard]] bool all_known() const override;
   void describe_servers() const override {}
