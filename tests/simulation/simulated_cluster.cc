@@ -60,8 +60,6 @@ bool simulated_cluster::all_known() const {
 // it takes too long, it goes on after all.
 void simulated_cluster::send_away(std::size_t server) {
   simulated_server& victim = *servers_[server];
-  victim.set_lies(0);
-  has_moved_away_ = true;
   victim.set_draining(true);
   // They have all bytes twice then, and lack none from before.
   const bool others_suffice = chosen_.copies == 2 && is_first_trouble() && !is_late(server_count() - 1);
@@ -97,9 +95,11 @@ void simulated_cluster::make_harmless_trouble(std::size_t server) {
 void simulated_cluster::make_trouble(std::size_t server) {
   if (chosen_.copies == 1) return make_harmless_trouble(server);
   simulated_server& victim = *servers_[server];
-  if (is_first_trouble()) has_moved_away_ = false;
-  // Where groups or pages move or are repaired, wrong bytes would be moved, too: only their writer could tell.
-  const bool may_lie = !chosen_.has_parity && !has_late() && !has_moved_away_ && !is_pair_in_trouble();
+  // Where groups or pages move or are repaired, wrong bytes would be moved, too: only their writer could tell. And a server
+  // that comes back after another trouble is asked for what was being rebuilt without it. So nobody lies but where all
+  // copies are whole, and not beside another trouble.
+  const bool may_lie = !chosen_.has_parity && !has_late() && is_first_trouble() && !is_pair_in_trouble();
+  victim.set_lies(0);
   const std::uint64_t drawn = random_.below(may_lie ? 9 : 8);
   note_trouble(drawn, victim.describe());
   switch (drawn) {

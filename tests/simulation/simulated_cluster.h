@@ -37,8 +37,7 @@ class simulated_cluster final : public cluster {
 
   std::array<simulated_server*, most_servers> servers_{};
   std::uint64_t drained_ = 0;
-  bool has_lied_ = false;        // a server, at any time
-  bool has_moved_away_ = false;  // groups were copied from a server since all was well
+  bool has_lied_ = false;  // a server, at any time
 };
 
 }  // namespace far::simulation
