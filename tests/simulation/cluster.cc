@@ -139,8 +139,8 @@ void cluster::check_copies() const {
 }
 
 void cluster::describe_slot(backend::slot_id slot, const tier_books::right_bytes& fits) const {
-  books_->describe_slot(slot, [this](std::size_t server, backend::slot_id stored) { return bytes(server, stored); },
-                        fits);
+  books_->describe_slot(
+      slot, [this](std::size_t server, backend::slot_id stored) { return bytes(server, stored); }, fits);
 }
 
 std::vector<cluster::count> cluster::counted() const {

@@ -116,8 +116,8 @@ class cluster {
     std::uint64_t longest_slices = 3000;
   };
 
-  // Whether the layer may copy something from it at any moment. Only the writer of a page can tell wrong bytes, so wrong
-  // ones would spread.
+  // Whether the layer may copy something from it at any moment. Only the writer of a page can tell wrong bytes, so
+  // wrong ones would spread.
   [[nodiscard]] bool may_be_copied_from(std::size_t server) const { return books_->may_be_copied_from(server); }
   // How many groups the far tier has a copy of on it.
   [[nodiscard]] std::uint64_t groups_on(std::size_t server) const;

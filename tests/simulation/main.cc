@@ -177,8 +177,8 @@ report run_one(const char* program, const run_options& chosen) {
   return far::simulation::run_simulation(chosen);
 }
 
-// Now and then once more, where memory that nobody has written to holds something else: the same seed must make the same
-// run.
+// Now and then once more, where memory that nobody has written to holds something else: the same seed must make the
+// same run.
 report run_and_repeat(const char* program, const run_options& one, bool verbose) {
   constexpr std::uint64_t seeds_between_repetitions = 25;
   const report first = run_one(program, one);

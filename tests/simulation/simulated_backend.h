@@ -81,7 +81,7 @@ class simulated_backend final : public backend::backend {
     bool allocated = false;
     bool written = false;
     unsigned transfers = 0;
-    unsigned writes = 0;               // of the transfers
+    unsigned writes = 0;  // of the transfers
     unsigned failed_reads = 0;
     std::uint64_t first_transfer = 0;  // those with smaller numbers are of an earlier life of the slot
   };

@@ -95,9 +95,9 @@ void simulated_cluster::make_harmless_trouble(std::size_t server) {
 void simulated_cluster::make_trouble(std::size_t server) {
   if (chosen_.copies == 1) return make_harmless_trouble(server);
   simulated_server& victim = *servers_[server];
-  // Where groups or pages move or are repaired, wrong bytes would be moved, too: only their writer could tell. And a server
-  // that comes back after another trouble is asked for what was being rebuilt without it. So nobody lies but where all
-  // copies are whole, and not beside another trouble.
+  // Where groups or pages move or are repaired, wrong bytes would be moved, too: only their writer could tell. And a
+  // server that comes back after another trouble is asked for what was being rebuilt without it. So nobody lies but
+  // where all copies are whole, and not beside another trouble.
   const bool may_lie = !chosen_.has_parity && !has_late() && is_first_trouble() && !is_pair_in_trouble();
   victim.set_lies(0);
   const std::uint64_t drawn = random_.below(may_lie ? 9 : 8);

@@ -34,8 +34,8 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   simulated_pager(scheduler& threads, simulated_kernel& kernel, model& expected, engine::engine& engine,
                   miss_mode mode);
 
-  // Starts the threads; they end after stop(). `judge_loss`: is called for a page whose bytes are lost, of which this is
-  // the word, and ends the run if they may not be.
+  // Starts the threads; they end after stop(). `judge_loss`: is called for a page whose bytes are lost, of which this
+  // is the word, and ends the run if they may not be.
   void start(std::size_t fetchers, std::function<void(page_id page, engine::page_word word)> judge_loss);
   void stop();
 
