@@ -11,6 +11,7 @@ HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_c
 SLOW_PATH void __farheap_guard(void);
 SLOW_PATH void __farheap_guards(void);
 SLOW_PATH void __farheap_hot(void);
+SLOW_PATH uint64_t __farheap_read(void);
 SLOW_PATH void __farheap_stream(void);
 SLOW_PATH void __farheap_gather(void);
 SLOW_PATH uint64_t __farheap_look(void);
@@ -19,6 +20,9 @@ SLOW_PATH void __farheap_ahead(void);
 SLOW_PATH void __farheap_guard(void) {}
 SLOW_PATH void __farheap_guards(void) {}
 SLOW_PATH void __farheap_hot(void) {}
+SLOW_PATH uint64_t __farheap_read(void) {
+  return 0;
+}
 SLOW_PATH void __farheap_stream(void) {}
 SLOW_PATH void __farheap_gather(void) {}
 SLOW_PATH uint64_t __farheap_look(void) {

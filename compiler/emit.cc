@@ -134,6 +134,19 @@ llvm::FunctionCallee emitter::hot() {
   return slow_path(hot_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
 }
 
+llvm::FunctionCallee emitter::read() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  llvm::Type* const word = llvm::Type::getInt64Ty(context_);
+  return slow_path(read_call, {pointer, word, pointer}, word);
+}
+
+void emitter::ask_for_objects(unsigned bytes) {
+  if (module_.getNamedGlobal(object_bytes_name) != nullptr) return;
+  llvm::Type* const number = llvm::Type::getInt32Ty(context_);
+  new llvm::GlobalVariable(module_, number, true, llvm::GlobalValue::WeakAnyLinkage,
+                           llvm::ConstantInt::get(number, bytes), object_bytes_name);
+}
+
 llvm::FunctionCallee emitter::guards() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
   return slow_path(guards_call, {pointer, pointer, pointer, pointer, llvm::Type::getInt64Ty(context_), pointer});

@@ -43,6 +43,10 @@ class emitter {
   llvm::FunctionCallee set();
   llvm::FunctionCallee guards();
   llvm::FunctionCallee hot();
+  // Returns what is read, as 64 bits.
+  llvm::FunctionCallee read();
+  // Has the program say that it reads objects, and how many bytes around them.
+  void ask_for_objects(unsigned bytes);
   // The state of the address's page: above last_quiet_state if it is of the far heap, and not resident.
   llvm::Value* state_of(llvm::IRBuilder<>& at, llvm::Value* address);
 
