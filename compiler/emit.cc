@@ -62,9 +62,16 @@ llvm::Constant* emitter::shared() {
   return found;
 }
 
+// The table and its mask change when the runtime begins to serve, before functions of the program run: the guards of a
+// function may share them, and loops load them once.
 llvm::Value* emitter::load(llvm::IRBuilder<>& at, field wanted) {
   const auto index = static_cast<unsigned>(wanted);
-  return at.CreateLoad(shape()->getElementType(index), at.CreateStructGEP(shape(), shared(), index));
+  llvm::LoadInst* const one =
+      at.CreateLoad(shape()->getElementType(index), at.CreateStructGEP(shape(), shared(), index));
+  if (wanted != field::has_evicted) {
+    one->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
+  }
+  return one;
 }
 
 llvm::Constant* emitter::site_of(const llvm::Function& user) {

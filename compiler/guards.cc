@@ -242,7 +242,10 @@ void guarder::consider(llvm::Instruction& access) {
   const char* const unwanted = why != nullptr || covered || hot ? nullptr : why_unwanted(access);
   const char* const elided = covered ? "behind an access of the same object" : unwanted != nullptr ? unwanted : why;
   const bool object = elided == nullptr && !hot && is_object(access);
-  const char* const how = object ? "read, as an object" : hot ? (writes ? "written, hot" : "read, hot") : writes ? "written" : "read";
+  const char* const how = object   ? "read, as an object"
+                          : hot    ? (writes ? "written, hot" : "read, hot")
+                          : writes ? "written"
+                                   : "read";
   chosen_report().add(access, remarks_, {"guard", elided == nullptr, elided != nullptr ? elided : how});
   if (covered || unwanted != nullptr || (why != nullptr && !llvm::isa<llvm::Instruction>(base))) return;
   if (object) {
@@ -315,12 +318,11 @@ void guarder::emit_read(llvm::LoadInst& load) {
   llvm::BasicBlock* const after = load.getParent();
   llvm::IRBuilder<> slow(then);
   slow.SetCurrentDebugLocation(load.getDebugLoc());
-  llvm::CallInst* const call = slow.CreateCall(
-      emit_.read(), {load.getPointerOperand(), slow.getInt64(bits / 8), emit_.site_of(function_)});
+  llvm::CallInst* const call =
+      slow.CreateCall(emit_.read(), {load.getPointerOperand(), slow.getInt64(bits / 8), emit_.site_of(function_)});
   call->setCallingConv(llvm::CallingConv::PreserveMost);
   llvm::Value* const number = slow.CreateTrunc(call, slow.getIntNTy(static_cast<unsigned>(bits.getFixedValue())));
-  llvm::Value* const copy =
-      type->isPointerTy() ? slow.CreateIntToPtr(number, type) : slow.CreateBitCast(number, type);
+  llvm::Value* const copy = type->isPointerTy() ? slow.CreateIntToPtr(number, type) : slow.CreateBitCast(number, type);
   load.moveBefore(otherwise);
   llvm::PHINode* const value = llvm::PHINode::Create(type, 2, "", after->begin());
   load.replaceAllUsesWith(value);

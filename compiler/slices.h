@@ -31,7 +31,7 @@ struct slice {
   llvm::Instruction* access;
   llvm::Value* pointer;  // its address; in an inner loop that goes on from there, the first one
   bool write;
-  bool is_local;         // in static data or on the stack: of interest is only where the pointer there leads
+  bool is_local;  // in static data or on the stack: of interest is only where the pointer there leads
   // What computes the address in an iteration, in order, with what the iteration after it needs. Phis of the loop's
   // header come first.
   llvm::SmallVector<llvm::PHINode*, 4> carried;

@@ -61,8 +61,8 @@ void leave_compiled_code(const far_compiled& leaving) {
 
 bool read_object(std::uint64_t& value, const void* address, std::size_t bytes) {
   page_guard* const guard = serving.load(std::memory_order_acquire);
-  return guard != nullptr && guard->read_copy(static_cast<const std::byte*>(address), bytes,
-                                              reinterpret_cast<std::byte*>(&value));
+  return guard != nullptr &&
+         guard->read_copy(static_cast<const std::byte*>(address), bytes, reinterpret_cast<std::byte*>(&value));
 }
 
 std::size_t copy_objects(std::span<const void* const> addresses) {

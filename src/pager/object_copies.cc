@@ -1,6 +1,7 @@
 #include "pager/object_copies.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 
@@ -9,6 +10,35 @@
 #include "platform/signal_shield.h"
 
 namespace far::pager {
+namespace {
+
+// Lines that a thread has read alone, not in a batch: the last one, and how many steps in one direction led to it.
+struct walk {
+  std::uint64_t line = 0;
+  int steps = 0;  // negative: downwards
+};
+constinit thread_local walk walked;
+constexpr int few_steps = 2;
+
+// Whether the thread goes from line to line: then the pager does better, which recognises streams of pages. It also
+// brings many at a time, which the thread then passes unnoticed.
+bool is_walk(std::uint64_t line, std::size_t line_bytes) noexcept {
+  const auto distance = static_cast<std::int64_t>(line - walked.line);
+  const std::int64_t farthest =
+      std::abs(walked.steps) > few_steps ? static_cast<std::int64_t>(512 * kib / line_bytes) : 2;
+  const int direction = distance > 0 ? 1 : -1;
+  if (distance == 0 || std::abs(distance) > farthest) {
+    walked.steps = 0;
+  } else if (walked.steps * direction < 0) {
+    walked.steps = direction;
+  } else {
+    walked.steps = std::clamp(walked.steps + direction, -few_steps - 1, few_steps + 1);
+  }
+  walked.line = line;
+  return std::abs(walked.steps) > few_steps;
+}
+
+}  // namespace
 
 object_copies::object_copies(engine::engine& with, process_host& around, const platform::heap_layout& heap,
                              slot_reader& slots, software_accesses& accesses, std::size_t line_bytes,
@@ -126,7 +156,7 @@ bool object_copies::read(const std::byte* address, std::size_t bytes, std::byte*
     const std::optional<std::uint64_t> version = engine_.view().version(page);
     if (!version) return false;
     if (lines_.read({number_of(address), *version}, offset, bytes, to)) return true;
-    if (!is_first || make({&address, 1}) == 0) return false;
+    if (!is_first || is_walk(number_of(address), lines_.line_bytes()) || make({&address, 1}) == 0) return false;
   }
 }
 

@@ -41,7 +41,18 @@ class object_copies_test : public ::testing::TestWithParam<const char*> {
     evict();
   }
 
-  void evict() { pager_->evict(reinterpret_cast<std::byte*>(area_), area_bytes); }
+  // Until all has been written, too.
+  void evict() {
+    const auto is_away = [this] {
+      for (std::size_t place = 0; place < numbers; place += page_bytes / sizeof(std::uint64_t)) {
+        if (!pager_->is_away(at(place))) return false;
+      }
+      return true;
+    };
+    do {
+      pager_->evict(reinterpret_cast<std::byte*>(area_), area_bytes);
+    } while (!is_away());
+  }
   std::optional<std::uint64_t> read(std::size_t place) {
     std::uint64_t found = 0;
     if (!pager_->read_copy(at(place), sizeof found, reinterpret_cast<std::byte*>(&found))) return std::nullopt;
@@ -97,14 +108,27 @@ TEST_P(object_copies_test, a_page_that_was_written_has_no_old_copies) {
 }
 
 TEST_P(object_copies_test, pages_of_which_much_is_read_come_themselves) {
+  constexpr std::size_t lines = page_bytes / 64;
   std::size_t copied = 0;
-  for (std::size_t place = 0; place < page_bytes / sizeof(std::uint64_t); place += 8) {
+  for (std::size_t i = 0; i < lines; ++i) {
+    const std::size_t place = i * 27 % lines * 8;
     const std::optional<std::uint64_t> found = read(place);
     copied += found ? 1 : 0;
     ASSERT_EQ(found.value_or(area_[place]), place * 3 + 1);
   }
   EXPECT_EQ(copied, 16u);
-  EXPECT_EQ(read(512 - 1 - 512 % 8), std::nullopt);
+  EXPECT_EQ(read(0), std::nullopt);
+}
+
+TEST_P(object_copies_test, walks_go_by_pages) {
+  std::size_t copied = 0;
+  for (std::size_t place = numbers / 2; place > 0; place -= 4) {
+    const std::optional<std::uint64_t> found = read(place);
+    copied += found ? 1 : 0;
+    ASSERT_EQ(found.value_or(area_[place]), place * 3 + 1);
+  }
+  EXPECT_LT(copied, 16u);
+  EXPECT_GT(pager_->snapshot().prefetched_pages, area_bytes / page_bytes / 4);
 }
 
 TEST_P(object_copies_test, what_lies_on_two_lines_is_left_to_the_page) {
@@ -114,7 +138,8 @@ TEST_P(object_copies_test, what_lies_on_two_lines_is_left_to_the_page) {
   EXPECT_TRUE(pager_->read_copy(across, 4, reinterpret_cast<std::byte*>(&found)));
 }
 
-INSTANTIATE_TEST_SUITE_P(tiers, object_copies_test, ::testing::Values("memory:", "memory:?latency=5us&gbps=25", "file:"));
+INSTANTIATE_TEST_SUITE_P(tiers, object_copies_test,
+                         ::testing::Values("memory:", "memory:?latency=5us&gbps=25", "file:"));
 
 }  // namespace
 }  // namespace far::pager

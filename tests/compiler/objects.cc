@@ -1,4 +1,4 @@
-// Small objects all over 48 MiB, which threads read and change, one thread beside them drops, and a child goes on with:
+// Small objects all over 24 MiB, which threads read and change, one thread beside them drops, and a child goes on with:
 // each value is the one that was written last (-ffar-objects).
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,9 +24,9 @@ struct object {
 };
 static_assert(sizeof(object) == 40);
 
-constexpr std::size_t count = 1'200'000;
+constexpr std::size_t count = 600'000;
 constexpr std::size_t stripes = 64;
-constexpr std::size_t dropped_bytes = std::size_t{4} << 20;
+constexpr std::size_t dropped_bytes = std::size_t{2} << 20;
 
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ value >> 31) * 0x9e3779b97f4a7c15;
@@ -101,15 +101,15 @@ int main() {
   }
   std::vector<striped> all(stripes);
   std::size_t wrong[3] = {};
-  std::thread other([&] { wrong[0] = work(objects, all, 1, 40'000); });
-  std::thread dropper([&] { wrong[1] = drop(3); });
-  wrong[2] = work(objects, all, 2'000'003, 40'000);
+  std::thread other([&] { wrong[0] = work(objects, all, 1, 10'000); });
+  std::thread dropper([&] { wrong[1] = drop(2); });
+  wrong[2] = work(objects, all, 2'000'003, 10'000);
   other.join();
   dropper.join();
   std::fflush(stdout);
   const pid_t child = fork();
-  if (child == 0) _exit(work(objects, all, 3, 5'000) == 0 ? 0 : 1);
-  wrong[2] += work(objects, all, 4, 5'000);
+  if (child == 0) _exit(work(objects, all, 3, 2'000) == 0 ? 0 : 1);
+  wrong[2] += work(objects, all, 4, 2'000);
   int status = 0;
   waitpid(child, &status, 0);
   const bool is_well = wrong[0] + wrong[1] + wrong[2] == 0 && status == 0;
