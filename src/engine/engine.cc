@@ -47,7 +47,10 @@ statistics engine::snapshot() const {
   statistics now;
   const std::uint64_t aside_pages = shared_.local.aside_pages();
   now.budget_bytes = shared_.local.whole_pages() * page_bytes;
-  now.local_bytes = (shared_.local.charged_pages() + aside_pages) * page_bytes;
+  // What is set aside is used once there is room for it.
+  const std::uint64_t charged_pages = shared_.local.charged_pages();
+  now.local_bytes =
+      std::min(charged_pages + aside_pages, std::max(charged_pages, shared_.local.whole_pages())) * page_bytes;
   now.peak_local_bytes = std::max(shared_.local.peak_pages() * page_bytes, now.local_bytes);
   const backend::capacity far = shared_.far.report();
   now.far_bytes = far.used_slots * page_bytes;

@@ -53,26 +53,35 @@ object_copies::object_copies(engine::engine& with, process_host& around, const p
 // ---- room ----
 
 void object_copies::begin() noexcept {
-  if (begun_.load(std::memory_order_relaxed) || begun_.exchange(true)) return;
-  fit();
+  if (!begun_.load(std::memory_order_relaxed) && !begun_.exchange(true)) fit();
+  if (wanted_bytes_.load(std::memory_order_relaxed) != 0) fill_room();
 }
 
-// Another thread that does so at the moment may have begun before the budget changed.
+// Another thread that does so at the moment may have begun before the budget changed. A share that changes a little, as
+// that of a process of a job does, leaves the copies where they are.
 void object_copies::fit() noexcept {
   if (!begun_.load()) return;
   const platform::signal_shield shield;
   const lock_guard held(fitting_);
-  fit_once();
-}
-
-// A share that changes a little, as that of a process of a job does, leaves the copies where they are.
-void object_copies::fit_once() noexcept {
-  fitting_.assert_held();
   const std::size_t room = static_cast<std::size_t>(engine_.eviction().budget_pages() << page_shift) / 2;
   if (room >= used_bytes_ && room / 2 < used_bytes_) return;
-  used_bytes_ = lines_.fit(room);
-  engine_.eviction().set_aside(used_bytes_ >> page_shift);
+  const bool grows = room > used_bytes_;
+  if (!grows) used_bytes_ = lines_.fit(room);
+  wanted_bytes_.store(grows ? room : 0);
+  engine_.eviction().set_aside((grows ? room : used_bytes_) >> page_shift);
   host_.wake_background();
+}
+
+// Pages are leaving for the copies. They have the room once it is there.
+void object_copies::fill_room() noexcept {
+  if (engine_.eviction().free_frames() < 0) return;
+  const platform::signal_shield shield;
+  if (!fitting_.try_lock()) return;
+  const lock_guard held(fitting_, std::adopt_lock);
+  const std::size_t wanted = wanted_bytes_.exchange(0);
+  if (wanted == 0) return;
+  used_bytes_ = lines_.fit(wanted);
+  engine_.eviction().set_aside(used_bytes_ >> page_shift);
 }
 
 void object_copies::restart_in_child() noexcept {
@@ -80,6 +89,7 @@ void object_copies::restart_in_child() noexcept {
   fitting_.assert_held();  // by the only thread
   lines_.restart_in_child();
   used_bytes_ = 0;
+  wanted_bytes_.store(0);
   engine_.eviction().set_aside(0);
   begun_.store(false);
 }

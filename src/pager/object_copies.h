@@ -43,7 +43,7 @@ class object_copies {
   struct batch;
 
   void begin() noexcept;
-  void fit_once() noexcept;
+  void fill_room() noexcept;
   [[nodiscard]] bool is_better_fetched(page_id page) noexcept;
   [[nodiscard]] std::uint64_t number_of(const std::byte* address) const {
     return reinterpret_cast<std::uintptr_t>(address) / lines_.line_bytes();
@@ -57,6 +57,7 @@ class object_copies {
   software_accesses& accesses_;
   engine::line_cache lines_;
   std::atomic<bool> begun_{false};
+  std::atomic<std::size_t> wanted_bytes_{0};  // they will grow to that, once there is room
   spin_lock fitting_;
   std::size_t used_bytes_ FAR_GUARDED_BY(fitting_) = 0;
   // How many lines of a page have been read: the page in the upper bits, the number in the lowest eight.

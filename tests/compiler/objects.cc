@@ -95,10 +95,12 @@ int main() {
   auto* const memory = static_cast<object*>(operator new(count * sizeof(object)));
   std::memset(memory, 0, count * sizeof(object));
   std::vector<object*> objects(count);
+  std::vector<std::uint32_t> place_of(count);
   for (std::size_t i = 0; i < count; ++i) {
     objects[i] = &memory[i * 7919 % count];
-    set(*objects[i], i, 0);
+    place_of[i * 7919 % count] = static_cast<std::uint32_t>(i);
   }
+  for (std::size_t i = 0; i < count; ++i) set(memory[i], place_of[i], 0);
   std::vector<striped> all(stripes);
   std::size_t wrong[3] = {};
   std::thread other([&] { wrong[0] = work(objects, all, 1, 10'000); });
