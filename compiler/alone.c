@@ -9,6 +9,7 @@ static const uint8_t nothing_to_do = 0;
 HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_compiled.mask, NULL};
 
 SLOW_PATH void __farheap_guard(void);
+SLOW_PATH void __farheap_guard_written(void);
 SLOW_PATH void __farheap_guards(void);
 SLOW_PATH void __farheap_hot(void);
 SLOW_PATH uint64_t __farheap_read(void);
@@ -18,6 +19,7 @@ SLOW_PATH uint64_t __farheap_look(void);
 SLOW_PATH void __farheap_ahead(void);
 
 SLOW_PATH void __farheap_guard(void) {}
+SLOW_PATH void __farheap_guard_written(void) {}
 SLOW_PATH void __farheap_guards(void) {}
 SLOW_PATH void __farheap_hot(void) {}
 SLOW_PATH uint64_t __farheap_read(void) {

@@ -131,9 +131,8 @@ llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::T
   return called;
 }
 
-llvm::FunctionCallee emitter::guard() {
-  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
-  return slow_path(guard_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
+llvm::FunctionCallee emitter::guard(bool write) {
+  return slow_path(write ? written_guard_call : guard_call, {llvm::PointerType::getUnqual(context_)});
 }
 
 llvm::FunctionCallee emitter::hot() {

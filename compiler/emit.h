@@ -32,7 +32,7 @@ class emitter {
   // The struct far_walk of streams that are told together.
   llvm::Constant* walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user);
   // Functions of support.c; cold, and gentle on the caller's registers.
-  llvm::FunctionCallee guard();
+  llvm::FunctionCallee guard(bool write);
   llvm::FunctionCallee stream();
   llvm::FunctionCallee gather();
   llvm::FunctionCallee look();

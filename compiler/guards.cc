@@ -295,7 +295,7 @@ void guarder::emit(const batch& together) {
   llvm::IRBuilder<> slow(then);
   llvm::CallInst* call = nullptr;
   if (pointers.size() == 1) {
-    call = slow.CreateCall(emit_.guard(), {pointers[0], slow.getInt64(written), emit_.site_of(function_)});
+    call = slow.CreateCall(emit_.guard(written != 0), {pointers[0]});
   } else {
     pointers.resize(most_in_batch, llvm::ConstantPointerNull::get(slow.getPtrTy()));
     call = slow.CreateCall(emit_.guards(), {pointers[0], pointers[1], pointers[2], pointers[3], slow.getInt64(written),

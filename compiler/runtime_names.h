@@ -11,6 +11,7 @@ inline constexpr const char* shared_struct = "__farheap_compiled";
 enum class field : unsigned { mask, states, has_evicted };
 // Slow paths.
 inline constexpr const char* guard_call = "__farheap_guard";
+inline constexpr const char* written_guard_call = "__farheap_guard_written";
 inline constexpr const char* guards_call = "__farheap_guards";
 inline constexpr const char* hot_call = "__farheap_hot";
 inline constexpr const char* read_call = "__farheap_read";
