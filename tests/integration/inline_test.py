@@ -99,7 +99,8 @@ print(total, received == big)
 """
 
 SIGNALS = MAKE_FAR + """
-import faulthandler, select, signal, threading, time
+import ctypes, faulthandler, select, signal, threading, time
+print(ctypes.CDLL(None).prctl(59, 0, 0, 0, 0))                        # no dispatch of system calls, as it should think
 faulthandler.enable()                                                 # asks for a signal stack of its own
 seen = []
 def handler(number, frame):
