@@ -36,7 +36,8 @@ bool holds_constant(int file, std::size_t from, std::size_t bytes) {
   std::array<char, 64 * kib> buffer;
   std::size_t kept = 0;  // of the last round, because the name may lie across two
   while (bytes > 0) {
-    const ssize_t got = pread(file, buffer.data() + kept, std::min(bytes, buffer.size() - kept), static_cast<off_t>(from));
+    const ssize_t got =
+        pread(file, buffer.data() + kept, std::min(bytes, buffer.size() - kept), static_cast<off_t>(from));
     if (got <= 0) return false;
     const std::size_t all = kept + static_cast<std::size_t>(got);
     if (memmem(buffer.data(), all, constant.data(), constant.size()) != nullptr) return true;
@@ -54,7 +55,7 @@ bool names_constant() {
   const std::span segments(reinterpret_cast<const ElfW(Phdr)*>(getauxval(AT_PHDR)), getauxval(AT_PHNUM));
   std::size_t left_bytes = most_bytes;
   bool found = false;
-  for (const ElfW(Phdr)& segment : segments) {
+  for (const ElfW(Phdr) & segment : segments) {
     const bool is_constant = segment.p_type == PT_LOAD && (segment.p_flags & (PF_W | PF_X)) == 0;
     if (!is_constant || found) continue;
     const std::size_t bytes = std::min<std::size_t>(segment.p_filesz, left_bytes);

@@ -301,8 +301,8 @@ void warn_of_filter(long number, const greg_t* registers) {
   errno = saved_errno;
 }
 
-// The program's own dispatch of system calls (PR_SET_SYSCALL_USER_DISPATCH) would end ours on this thread: its next call
-// would go to the kernel with far memory, and nobody would keep it from blocking our signals. So it is told what a
+// The program's own dispatch of system calls (PR_SET_SYSCALL_USER_DISPATCH) would end ours on this thread: its next
+// call would go to the kernel with far memory, and nobody would keep it from blocking our signals. So it is told what a
 // kernel without it says; that it is off is true for the program.
 bool refuses_dispatch(greg_t* registers, long number) {
   constexpr greg_t set_syscall_user_dispatch = 59;

@@ -155,7 +155,8 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", chosen.quick, "fewer and shorter runs, for a first look");
   app.add_option("--working-set", working_set,
                  "pager, device, deref, objects, hybrid, compiled: how much memory the workloads use, such as 1G");
-  app.add_option("--trace", chosen.trace, "replacement: the misses in this file, a misses-PID.trace of a folder that farheap trace has made");
+  app.add_option("--trace", chosen.trace,
+                 "replacement: the misses in this file, a misses-PID.trace of a folder that farheap trace has made");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
   app.add_option("--workload", chosen.workload,
                  "run, compiled, applications, and each of them: only workloads whose name contains this text");
