@@ -41,8 +41,9 @@ FAR_API void give_way(const tag& in);
 [[nodiscard]] FAR_API std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes,
                                           const type_of_object* type, std::size_t alignment = 16, bool lasting = true);
 // Likewise for an object above a page, aligned to a page. It consists of zeros, none of which is resident. Requires:
-// bytes > 4080. May be called outside scopes.
-FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes);
+// bytes > 4080. May be called outside scopes. `stripe`: objects of the same one should lie on the same servers of the
+// far tier; 0: anywhere.
+FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes, std::uint32_t stripe = 0);
 // See object_heap: `owns_others`: there are far pointers in the object.
 FAR_API void move_owner(owner_word& from, owner_word& to);
 FAR_API void release(owner_word& owner, bool owns_others);
