@@ -39,8 +39,11 @@ void expect_rows(const reduction& how, std::span<const std::byte* const> pages, 
     T greatest{};
     std::uint16_t rows = 0;
     std::uint16_t count = 0;
+    bool is_any_in_buckets = false;
+    std::vector<std::uint16_t> places;
   };
   std::vector<group> groups(how.groups);
+  for (group& one : groups) one.places.resize(rows.buckets > 0 ? rows.buckets + 1u : 0u);
   for (std::size_t row = 0; row < rows.rows; ++row) {
     std::size_t number_of_group = 0;
     std::span<const std::byte* const> rest = pages;
@@ -64,8 +67,21 @@ void expect_rows(const reduction& how, std::span<const std::byte* const> pages, 
         } else {
           mine.of_page += static_cast<sum_type>(static_cast<__int128>(number));
         }
-        mine.least = mine.count == 0 ? number : std::min(mine.least, number);
-        mine.greatest = mine.count == 0 ? number : std::max(mine.greatest, number);
+        bool is_bound = rows.buckets == 0;
+        bool is_first = mine.count == 0;
+        if (rows.buckets > 0) {
+          const detail::group_buckets& in = rows.buckets_of[number_of_group];
+          const std::uint64_t key = detail::key_of(number);
+          const std::uint64_t place = key < in.lowest ? 0 : 1 + ((key - in.lowest) >> in.shift);
+          is_bound = place > 0 && place < mine.places.size();
+          is_first = !mine.is_any_in_buckets;
+          mine.is_any_in_buckets |= is_bound;
+          if (place < mine.places.size()) ++mine.places[place];
+        }
+        if (is_bound) {
+          mine.least = is_first ? number : std::min(mine.least, number);
+          mine.greatest = is_first ? number : std::max(mine.greatest, number);
+        }
         ++mine.count;
       }
     }
@@ -92,6 +108,10 @@ void expect_rows(const reduction& how, std::span<const std::byte* const> pages, 
   expect(rows.wants_greatest, &group::greatest);
   expect(true, &group::rows);
   expect(rows.wants_counts, &group::count);
+  for (const group& one : groups) {
+    FUZZ_EXPECT(std::memcmp(one.places.data(), answer.data() + at, one.places.size() * sizeof(std::uint16_t)) == 0);
+    at += one.places.size() * sizeof(std::uint16_t);
+  }
 }
 
 }  // namespace
@@ -129,13 +149,19 @@ byte_string question_about_rows(choices& input) {
   rows.wants_greatest = (wanted & 4) != 0;
   rows.wants_counts = (wanted & 8) != 0;
   rows.rows = 512u << input.number<std::uint8_t>() % 7;
-  rows.keys = static_cast<std::uint8_t>(1 + input.number<std::uint8_t>() % 4);
+  rows.buckets = (wanted & 16) != 0 ? input.number<std::uint8_t>() : 0;
+  rows.keys = static_cast<std::uint8_t>((rows.buckets > 0 ? 0 : 1) + input.number<std::uint8_t>() % 4);
   std::uint8_t groups = 1;
   for (std::size_t i = 0; i < rows.keys; ++i) {
     rows.key[i].type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 8);
     rows.key[i].count = 1u + input.number<std::uint8_t>() % 63;
     rows.key[i].least = input.number<std::uint64_t>() & ~std::uint64_t{0} >> (64 - 8 * number_bytes(rows.key[i].type));
     groups = static_cast<std::uint8_t>(groups * rows.key[i].count);
+  }
+  const std::size_t with_buckets = rows.buckets > 0 ? std::min<std::size_t>(groups, detail::most_groups_with_buckets) : 0;
+  if (rows.buckets > 0) groups = static_cast<std::uint8_t>(with_buckets);
+  for (std::size_t i = 0; i < with_buckets; ++i) {
+    rows.buckets_of[i] = {input.number<std::uint64_t>(), input.number<std::uint8_t>()};
   }
   const reduction how{.type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 10),
                       .lowest = input.number<std::uint64_t>(),
@@ -148,7 +174,7 @@ byte_string question_about_rows(choices& input) {
       std::max<std::size_t>(pages_of_rows(how), 1) * (1 + input.number<std::uint8_t>() % 4), wire::maximum_batch));
   for (std::uint64_t& slot : slots) slot = input.number<std::uint16_t>() % (2 * wire::block_slots);
   if (input.number<std::uint8_t>() > 250) slots[0] = input.number<std::uint64_t>();
-  byte_string payload(wire::call_header_bytes + wire::rows_bytes + slots.size() * sizeof slots[0]);
+  byte_string payload(wire::call_header_bytes + wire::most_rows_bytes + slots.size() * sizeof slots[0]);
   payload.resize(wire::encode_rows({.how = how, .hash = &hash}, slots, payload));
   payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
   if (input.number<std::uint8_t>() >= 192) {
@@ -164,6 +190,22 @@ void add_seeds_about_rows(std::vector<byte_string>& all) {
       made.number(std::uint8_t{128}).number(wanted).number(std::uint8_t{3}).number(static_cast<std::uint8_t>(type % 2));
       made.number(std::uint8_t{0}).number(static_cast<std::uint8_t>(type + 3)).number(std::uint64_t{0});
       if (type % 2 == 1) made.number(std::uint8_t{4}).number(std::uint8_t{1}).number(std::uint64_t{0});
+      made.number(type).number(std::uint64_t{0}).number(std::uint64_t{0x7fff'ffff'ffff'ffff}).number(std::uint8_t{7});
+      made.number(std::uint8_t{1});
+      for (std::uint16_t slot = 0; slot < 30; ++slot) made.number(static_cast<std::uint16_t>(slot * 7));
+      all.push_back(made.bytes());
+    }
+  }
+  // With buckets: of the groups of a key, and of all rows.
+  for (std::uint8_t type = 0; type < 10; ++type) {
+    for (const std::uint8_t keys : std::to_array<std::uint8_t>({0, 1})) {
+      recipe made;
+      made.number(std::uint8_t{128}).number(std::uint8_t{16 + 8 + 6}).number(std::uint8_t{3}).number(std::uint8_t{9});
+      made.number(keys);
+      if (keys > 0) made.number(std::uint8_t{0}).number(std::uint8_t{4}).number(std::uint64_t{0});
+      for (int group = 0; group < (keys > 0 ? 5 : 1); ++group) {
+        made.number(std::uint64_t{1} << 63).number(static_cast<std::uint8_t>(2 + 5 * type));
+      }
       made.number(type).number(std::uint64_t{0}).number(std::uint64_t{0x7fff'ffff'ffff'ffff}).number(std::uint8_t{7});
       made.number(std::uint8_t{1});
       for (std::uint16_t slot = 0; slot < 30; ++slot) made.number(static_cast<std::uint16_t>(slot * 7));
