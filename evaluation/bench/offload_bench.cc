@@ -130,7 +130,8 @@ result<outcome> run_offload(const settings& chosen) {
   figures.set("runs", runs);
   figures.set("bytes", static_cast<double>(numbers * sizeof(double)));
   std::vector<std::unique_ptr<background_server>> servers;
-  std::vector<far_tier> tiers{{"memory, 5 us and 25 Gb/s", network_uri}};
+  std::vector<far_tier> tiers;
+  tiers.push_back({"memory, 5 us and 25 Gb/s", network_uri});
   for (const std::size_t count : {1u, 3u}) {
     far_tier opened{count == 1 ? one_server : three_servers, "tcp://"};
     for (std::size_t i = 0; i < count; ++i) {

@@ -123,7 +123,7 @@ struct numbers_in_buckets {
   one_each<T> greatest{};
   one_each<std::uint16_t> counts{};
   one_each<std::uint16_t> in_buckets{};
-  std::array<std::uint16_t, detail::most_group_bytes / sizeof(std::uint16_t)> places{};
+  std::array<std::uint16_t, detail::most_bucket_bytes / sizeof(std::uint16_t)> places{};
 
   void add(const reduction& how, const T* numbers, const groups_of_step& groups) {
     const T lowest = number_of<T>(how.lowest);
@@ -257,7 +257,8 @@ bool is_valid_of_rows(const reduction& how) {
     if (!fill_pages(how.type, rows->rows)) return false;
     pages += pages_of(how.type, rows->rows);
   }
-  return pages <= detail::most_row_pages && found_bytes_of_rows(how) <= detail::most_group_bytes;
+  if (rows->buckets > 0) return pages <= detail::most_row_pages && found_bytes_of_rows(how) <= detail::most_bucket_bytes;
+  return pages <= detail::most_row_pages_without_buckets && found_bytes_of_rows(how) <= detail::most_group_bytes;
 }
 
 std::size_t pages_of_rows(const reduction& how) {

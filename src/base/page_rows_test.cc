@@ -343,7 +343,8 @@ TEST_F(page_rows_questions, that_make_no_sense_are_not_valid) {
   buckets.wants_sums = false;
   buckets.buckets = 10;
   EXPECT_TRUE(is_valid(question(buckets, 24)));
-  expect_bad_buckets([](keyed_rows& one) { one.buckets = 13; });  // too long
+  expect_bad_buckets([](keyed_rows& one) { one.buckets = 20; });  // too long
+  expect_bad_buckets([](keyed_rows& one) { one.rows *= 4; });     // 4 pages of keys, and 32 of numbers
   expect_bad_buckets([](keyed_rows& one) { one.buckets_of[23].shift = 64; });
   expect_bad_buckets([](keyed_rows& one) { one.keys = 0; });  // is one group
   expect_bad_buckets([](keyed_rows& one) { one.key[0].count = 32; }, 32);

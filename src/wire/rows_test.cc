@@ -97,7 +97,7 @@ TEST_F(rows_message_with_buckets, that_makes_no_sense_is_refused) {
   };
   expect_refused(1, 16 + 1);                     // sums of buckets
   expect_refused(rows_bytes, 0);                 // none of them
-  expect_refused(rows_bytes, 20);                // more than an answer has room for
+  expect_refused(rows_bytes, 30);                // more than an answer has room for
   expect_refused(rows_bytes + 1, 1);             // more than there may be
   expect_refused(rows_bytes + 16, 64);           // no bit of a key
   expect_refused(rows_bytes + 16 * 20 + 1, 1);   // not zero

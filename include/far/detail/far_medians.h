@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,12 +21,15 @@
 namespace far::detail {
 
 // Each pass goes over all numbers, and says of each group how many lie below an interval of keys and in each bucket of
-// it, and which are the least and the greatest in it. So the next pass has a narrower interval around the numbers that
+// it, and, if there are many different numbers, which are the least and the greatest in it. So the next pass has a narrower interval around the numbers that
 // are looked for, until these are known. Counts are of all numbers each time: nothing is left over from one pass to the
 // next but intervals.
 template <typename T>
 class far_medians {
  public:
+  // So few different numbers that it does not take bounds to get to the end.
+  static constexpr bool has_bounds = sizeof(T) == 8 || std::is_floating_point_v<T>;
+
   // `all`: of the numbers of all groups. `buckets`: of each group, at least 2.
   far_medians(const summary<T>& all, std::size_t buckets)
       : lowest_(all.count() == 0 ? 0 : key_of(all.min())),
@@ -58,7 +62,7 @@ class far_medians {
   }
 
   // What an answer says of a group in this pass. `places`: as many as there are buckets and one; `least` and `greatest`
-  // mean something only if a number is in the buckets.
+  // mean something only if a number is in the buckets, and there are bounds.
   void add(std::size_t group, std::uint64_t count, T least, T greatest, const std::byte* places) {
     one_group& to = of_group(group);
     to.count += count;
@@ -161,13 +165,14 @@ class far_medians {
       std::uint64_t below = places[0];
       if (rank < below) return one.narrow(lowest, buckets.lowest == 0 ? 0 : buckets.lowest - 1);
       if (rank >= below + in_buckets) return one.narrow(first_above(highest), highest);
-      if (rank == below) return one.narrow(least, least);
-      if (rank == below + in_buckets - 1) return one.narrow(greatest, greatest);
+      if (has_bounds && rank == below) return one.narrow(least, least);
+      if (has_bounds && rank == below + in_buckets - 1) return one.narrow(greatest, greatest);
       std::size_t bucket = 0;
       while (below + places[bucket + 1] <= rank) below += places[++bucket];
       const std::uint64_t from = buckets.lowest + (std::uint64_t{bucket} << buckets.shift);
       const std::uint64_t width = (std::uint64_t{1} << buckets.shift) - 1;
-      one.narrow(std::max(from, least), std::min(from + std::min(width, ~from), greatest));
+      const std::uint64_t to = from + std::min(width, ~from);
+      one.narrow(has_bounds ? std::max(from, least) : from, has_bounds ? std::min(to, greatest) : to);
     }
     [[nodiscard]] std::uint64_t first_above(std::uint64_t highest) const {
       const std::uint64_t bucket_count = places.size() - 1;

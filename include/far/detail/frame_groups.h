@@ -230,7 +230,10 @@ class collector_of final : public group_collector {
   void ask_for_medians(const group_table& groups, const reduction& about) {
     bucket_questions_.emplace(
         groups.far_groups(), of_, about,
-        keyed_rows{.wants_least = true, .wants_greatest = true, .wants_counts = !counts_rows_, .buckets = 2});
+        keyed_rows{.wants_least = far_medians<T>::has_bounds,
+                   .wants_greatest = far_medians<T>::has_bounds,
+                   .wants_counts = !counts_rows_,
+                   .buckets = 2});
     if (bucket_questions_->rows_of_question() > 0) {
       far_medians_.emplace(of_.known(numbers_), bucket_questions_->buckets());
     } else {
@@ -451,7 +454,7 @@ inline void sample_rows(group_table& table, std::size_t rows, const std::vector<
     is_many |= one->wants_sample() == sample_size::many;
   }
   if (wanting.empty()) return;
-  const std::size_t pieces = is_many ? most_pieces : most_pieces / 4;
+  const std::size_t pieces = is_many ? most_pieces : most_pieces / 2;
   const auto first_of = [&](std::size_t piece) { return rows / pieces * piece / rows_of_piece * rows_of_piece; };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     table.prefetch(first_of(piece), rows_of_piece);

@@ -71,7 +71,7 @@ FAR_API void answer_part(const owner_word& owner, std::size_t offset, std::size_
 struct question_about_rows {
   std::array<const std::byte*, most_row_pages> pages{};
   bool is_answered = false;
-  alignas(8) std::array<std::byte, most_group_bytes + 8> answer{};
+  alignas(8) std::array<std::byte, most_bucket_bytes + 8> answer{};
 };
 // Has the far tier answer them, side by side. A few of their pages that are here are pushed out before. There is no
 // answer where a page is null, more are here, or not all in one server, and from a tier that cannot. May wait.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "far/detail/chunk.h"
 #include "far/detail/far_medians.h"
 #include "far/detail/pointer.h"
 #include "far/detail/reduction.h"
@@ -27,8 +28,10 @@ class rank_questions {
 
   // Of the numbers of the interval. Requires: it lasts as long.
   rank_questions(const Numbers& all, const interval<T>& within) : all_(all), within_(within) {
-    rows_.rows = std::min<std::size_t>(most_rows, most_row_pages * page_bytes_of_chunks / sizeof(T));
-    rows_.wants_least = rows_.wants_greatest = rows_.wants_counts = true;
+    rows_.rows = static_cast<std::uint32_t>(
+        std::min<std::size_t>(most_rows, most_row_pages_without_buckets * page_bytes_of_chunks / sizeof(T)));
+    rows_.wants_least = rows_.wants_greatest = far_medians<T>::has_bounds;
+    rows_.wants_counts = true;
     rows_.buckets = most_buckets_of_rows;
   }
 
@@ -88,13 +91,19 @@ class rank_questions {
     });
   }
   void add_answer(const std::byte* answer, far_medians<T>& medians) const {
-    T least;
-    T greatest;
+    T least{};
+    T greatest{};
+    std::uint16_t rows = 0;
     std::uint16_t count = 0;
-    std::memcpy(&least, answer, sizeof least);
-    std::memcpy(&greatest, answer + sizeof least, sizeof greatest);
-    std::memcpy(&count, answer + 2 * sizeof least + sizeof count, sizeof count);
-    if (count > 0) medians.add(0, count, least, greatest, answer + 2 * sizeof least + 2 * sizeof count);
+    const auto take = [&](auto& value) {
+      std::memcpy(&value, answer, sizeof value);
+      answer += sizeof value;
+    };
+    if (far_medians<T>::has_bounds) take(least);
+    if (far_medians<T>::has_bounds) take(greatest);
+    take(rows);
+    take(count);
+    if (count > 0) medians.add(0, count, least, greatest, answer);
   }
   void add_here(std::size_t first, far_medians<T>& medians) {
     numbers_.resize(std::min<std::size_t>(rows_.rows, all_.size() - first));

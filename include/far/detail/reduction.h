@@ -132,7 +132,8 @@ template <reducible T>
 // the first key in front; a row with a key that is not among those named here is in none. A group's numbers are added
 // page by page, as if each page had been asked about alone.
 inline constexpr std::size_t most_row_keys = 4;
-inline constexpr std::size_t most_row_pages = 16;
+inline constexpr std::size_t most_row_pages = 32;
+inline constexpr std::size_t most_row_pages_without_buckets = 16;
 inline constexpr std::uint32_t most_rows = 32'768;  // so that 2 bytes count them
 struct row_key {
   std::uint64_t least = 0;  // an integer in its own representation, the bytes above are 0
@@ -150,6 +151,7 @@ struct group_buckets {
 };
 inline constexpr std::size_t most_groups_with_buckets = 31;  // so that each has some
 inline constexpr std::size_t most_buckets_of_rows = 255;
+inline constexpr std::size_t most_bucket_bytes = 1008;  // of an answer with buckets
 struct keyed_rows {
   std::uint32_t rows = 0;
   std::uint8_t keys = 0;  // at least 1; with buckets, 0: all rows are in one group
