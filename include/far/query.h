@@ -171,6 +171,8 @@ template <far_numbers Numbers>
   if constexpr (requires { all.where(); }) {
     if (all.where() == work::here) return std::nullopt;
     return find_ranks_there(all.numbers(), found, first, last);
+  } else if constexpr (!requires { all.page_of(0); }) {
+    return std::nullopt;
   } else {
     return rank_questions(all, interval<typename Numbers::value_type>{found.min(), found.max()}).find(found, first, last);
   }

@@ -98,16 +98,19 @@ class far_medians {
     return is_any_left;
   }
 
-  // After the last pass: the two numbers. Requires: the group has some.
-  [[nodiscard]] std::pair<T, T> found_in(std::size_t group) const {
-    const one_group& in = groups_[group];
-    return {number_with_key<T>(*in.searches[0].found), number_with_key<T>(*in.searches[1].found)};
+  // After the last pass: the two numbers. Nothing for a group without numbers.
+  [[nodiscard]] std::optional<std::pair<T, T>> found_in(std::size_t group) const {
+    if (group >= groups_.size()) return std::nullopt;
+    const auto& [first, last] = groups_[group].searches;
+    if (!first.found || !last.found) return std::nullopt;
+    return std::pair{number_with_key<T>(*first.found), number_with_key<T>(*last.found)};
   }
-  // What lies between them. Nothing for a group without numbers.
+  // What lies between them.
   [[nodiscard]] std::optional<double> of(std::size_t group) const {
-    if (group >= groups_.size() || !groups_[group].searches[0].found) return std::nullopt;
-    const auto low = static_cast<double>(found_in(group).first);
-    const auto high = static_cast<double>(found_in(group).second);
+    const auto found = found_in(group);
+    if (!found) return std::nullopt;
+    const auto low = static_cast<double>(found->first);
+    const auto high = static_cast<double>(found->second);
     return low == high ? low : low / 2 + high / 2;
   }
 
