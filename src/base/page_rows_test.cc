@@ -281,7 +281,9 @@ TYPED_TEST(page_rows, buckets_with_more_numbers_than_there_are_are_not_possible)
     std::memcpy(swapped.data() + sizeof greatest, &least, sizeof least);
     EXPECT_FALSE(is_possible_of_rows(how, swapped.data()));
   }
-  if constexpr (std::is_floating_point_v<T>) EXPECT_FALSE(is_possible(0, std::numeric_limits<T>::quiet_NaN()));
+  if constexpr (std::is_floating_point_v<T>) {
+    EXPECT_FALSE(is_possible(0, std::numeric_limits<T>::quiet_NaN()));
+  }
 }
 
 TYPED_TEST(page_rows, without_numbers_rows_are_counted) {

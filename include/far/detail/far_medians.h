@@ -148,14 +148,14 @@ class far_medians {
     [[nodiscard]] bool narrow(std::uint64_t lowest, std::uint64_t highest) {
       std::uint64_t in_buckets = 0;
       for (std::size_t i = 1; i < places.size(); ++i) in_buckets += places[i];
-      bool is_left = false;
       const std::array<std::uint64_t, 2> middle{count == 0 ? 0 : (count - 1) / 2, count / 2};
       for (std::size_t i = 0; i < searches.size() && count > 0; ++i) {
-        if (searches[i].found) continue;
-        narrow(searches[i], ranks.value_or(middle)[i], in_buckets, lowest, highest);
-        if (!searches[i].found && !is_left) look_between(searches[i].lowest, searches[i].highest);
-        is_left |= !searches[i].found;
+        if (!searches[i].found) narrow(searches[i], ranks.value_or(middle)[i], in_buckets, lowest, highest);
       }
+      // One after the other, where they are apart.
+      const auto left = std::ranges::find_if(searches, [](const search& one) { return !one.found; });
+      const bool is_left = count > 0 && left != searches.end();
+      if (is_left) look_between(left->lowest, left->highest);
       count = 0;
       std::ranges::fill(places, 0);
       least = ~std::uint64_t{0};

@@ -18,7 +18,7 @@ class slots_with_affinity : public replicated_test {
   // Some of every affinity, one after the other, as pages of several columns leave.
   void allocate_some(unsigned rounds, std::size_t count) {
     for (unsigned round = 0; round < rounds; ++round) {
-      for (unsigned with = 1; with <= affinities; ++with) {
+      for (unsigned with = 1; with <= some_affinities; ++with) {
         const result<slot_id> first = tested_->allocate_near(static_cast<affinity>(with), count);
         ASSERT_TRUE(first.ok()) << first.error().message;
         firsts_[with].push_back(first.value());
@@ -42,15 +42,17 @@ class slots_with_affinity : public replicated_test {
     tested_->validate();
   }
 
+  static constexpr unsigned some_affinities = 8;
+  static constexpr std::uint64_t slots_of_member = 16 * group_slots;
   std::map<unsigned, std::vector<slot_id>> firsts_;
 };
 
 TEST_F(slots_with_affinity, lie_on_the_same_members) {
   for (const std::size_t copies : {1u, 2u}) {
-    open(3, copies, 64'000);
+    open(3, copies, slots_of_member);
     firsts_.clear();
     allocate_some(5, 64);
-    allocate_some(3, group_slots);
+    allocate_some(1, group_slots);
     expect_together();
     for (const auto& status : tested_->members()) {
       EXPECT_GT(status.groups, 0u) << status.name << ": affinities are spread";
@@ -60,7 +62,7 @@ TEST_F(slots_with_affinity, lie_on_the_same_members) {
 }
 
 TEST_F(slots_with_affinity, fill_their_groups_and_give_them_back) {
-  open(3, 1, 64'000);
+  open(3, 1, slots_of_member);
   allocate_some(1, 16);
   for (unsigned i = 1; i < group_slots / 16; ++i) {
     const slot_id first = tested_->allocate_near(7, 16).value();
@@ -79,18 +81,18 @@ TEST_F(slots_with_affinity, fill_their_groups_and_give_them_back) {
   EXPECT_LE(kept, 5 * group_slots) << "only a reserve stays";
   tested_->validate();
   // The numbers of groups that were given back are used for others, with another affinity or none.
-  for (unsigned with = 0; with <= affinities; ++with) {
+  for (unsigned with = 0; with <= some_affinities; ++with) {
     ASSERT_TRUE(tested_->allocate_near(static_cast<affinity>(with), group_slots).ok());
   }
 }
 
 TEST_F(slots_with_affinity, stay_together_when_members_come_and_go) {
-  open(2, 1, 64'000);
+  open(2, 1, 2 * slots_of_member);
   allocate_some(2, 300);
   for (const auto& [with, firsts] : firsts_) {
     for (const slot_id first : firsts) ASSERT_EQ(write(first + with, static_cast<int>(with)), 0);
   }
-  ASSERT_TRUE(add(64'000).ok());
+  ASSERT_TRUE(add(2 * slots_of_member).ok());
   tend_until_whole();
   expect_together();
   EXPECT_GT(tested_->members()[2].groups, 2u) << "some have moved";
@@ -125,7 +127,7 @@ TEST_F(slots_with_affinity, lie_anywhere_when_their_member_is_full) {
 TEST_F(slots_with_affinity, share_the_last_groups) {
   open(2, 1, 4 * group_slots);
   allocate_some(1, 16);
-  std::uint64_t used = 16 * affinities;
+  std::uint64_t used = 16 * some_affinities;
   while (tested_->allocate_near(3, 16).ok()) used += 16;
   EXPECT_EQ(used, 8 * group_slots);
 }
@@ -134,7 +136,7 @@ TEST_F(slots_with_affinity, share_the_last_groups) {
 TEST_F(slots_with_affinity, are_like_others_while_every_member_has_all) {
   open(2, 2);
   allocate_some(1, 8);
-  EXPECT_EQ(tested_->report().used_slots, 8 * affinities);
+  EXPECT_EQ(tested_->report().used_slots, 8 * some_affinities);
   EXPECT_EQ(tested_->books().groups_end.load(), 1u);
 }
 
