@@ -121,15 +121,8 @@ void measure_table(const far_tier& tier, std::size_t rows, const settings& chose
   }
 }
 
-}  // namespace
-
-result<outcome> run_offload(const settings& chosen) {
-  const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 5);
-  const std::size_t numbers = (chosen.quick ? 16 : 48) * mib;
-  report figures("offload");
-  figures.set("runs", runs);
-  figures.set("bytes", static_cast<double>(numbers * sizeof(double)));
-  std::vector<std::unique_ptr<background_server>> servers;
+// `memory:`, one server, and three. Servers end with `servers`.
+result<std::vector<far_tier>> open_tiers(std::vector<std::unique_ptr<background_server>>& servers) {
   std::vector<far_tier> tiers;
   tiers.push_back({"memory, 5 us and 25 Gb/s", network_uri});
   for (const std::size_t count : {1u, 3u}) {
@@ -146,6 +139,21 @@ result<outcome> run_offload(const settings& chosen) {
     }
     tiers.push_back(std::move(opened));
   }
+  return tiers;
+}
+
+}  // namespace
+
+result<outcome> run_offload(const settings& chosen) {
+  const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 5);
+  const std::size_t numbers = (chosen.quick ? 16 : 48) * mib;
+  report figures("offload");
+  figures.set("runs", runs);
+  figures.set("bytes", static_cast<double>(numbers * sizeof(double)));
+  std::vector<std::unique_ptr<background_server>> servers;
+  const result<std::vector<far_tier>> opened = open_tiers(servers);
+  if (!opened) return opened.error();
+  const std::vector<far_tier>& tiers = opened.value();
   for (unsigned run = 1; run <= runs; ++run) {
     if (std::string("empty calls").find(chosen.only) != std::string::npos) measure_empty_calls(figures);
     if (std::string("summaries by a core").find(chosen.only) != std::string::npos) measure_answers_of_a_core(figures);

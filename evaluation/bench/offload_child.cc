@@ -162,8 +162,7 @@ nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohma
     double of_servers = 0;
     for (const pid_t one : servers) of_servers += static_cast<double>(cpu_ns_with_children(one));
     return std::array{static_cast<double>(monotonic_ns()), static_cast<double>(in.statistics().fetched_pages),
-                      static_cast<double>(process_cpu_ns()), static_cast<double>(open_connections_bytes()),
-                      of_servers};
+                      static_cast<double>(process_cpu_ns()), static_cast<double>(open_connections_bytes()), of_servers};
   };
   constexpr std::array names = {"elapsed_ns", "fetched", "cpu_ns", "wire_bytes", "server_cpu_ns"};
   // Without a server there is no wire, and nobody else's time.

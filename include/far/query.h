@@ -174,7 +174,8 @@ template <far_numbers Numbers>
   } else if constexpr (!requires { all.page_of(0); }) {
     return std::nullopt;
   } else {
-    return rank_questions(all, interval<typename Numbers::value_type>{found.min(), found.max()}).find(found, first, last);
+    return rank_questions(all, interval<typename Numbers::value_type>{found.min(), found.max()})
+        .find(found, first, last);
   }
 }
 

@@ -74,9 +74,10 @@ class FAR_API tag {
   tag(runtime& home, replacement how, leaving_handler handler);
 
   // The same tag, for containers whose elements of one index are used together, such as the columns of a table (which
-  // have it by themselves). What they have at 65536 indices in a row, from a multiple of that on, should lie on the same
-  // servers of the far tier, so that these can answer questions about several of the containers at once; other indices
-  // lie on other servers. `number`: containers with another one begin at another server, as many small ones should.
+  // have it by themselves). What they have at 65536 indices in a row, from a multiple of that on, should lie on the
+  // same servers of the far tier, so that these can answer questions about several of the containers at once; other
+  // indices lie on other servers. `number`: containers with another one begin at another server, as many small ones
+  // should.
   [[nodiscard]] tag side_by_side(std::uint32_t number = 0) const {
     tag same = *this;
     same.first_stripe_ = 1 + number % stripes_to_begin_at;

@@ -257,7 +257,8 @@ bool is_valid_of_rows(const reduction& how) {
     if (!fill_pages(how.type, rows->rows)) return false;
     pages += pages_of(how.type, rows->rows);
   }
-  if (rows->buckets > 0) return pages <= detail::most_row_pages && found_bytes_of_rows(how) <= detail::most_bucket_bytes;
+  if (rows->buckets > 0)
+    return pages <= detail::most_row_pages && found_bytes_of_rows(how) <= detail::most_bucket_bytes;
   return pages <= detail::most_row_pages_without_buckets && found_bytes_of_rows(how) <= detail::most_group_bytes;
 }
 

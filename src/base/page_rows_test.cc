@@ -331,7 +331,7 @@ TEST_F(page_rows_questions, that_make_no_sense_are_not_valid) {
   expect_bad([](keyed_rows& one) { one.key[0].count = 64; }, 64);
   expect_bad([](keyed_rows& one) { one.key[0].count = 256 + 24; });
   expect_bad([](keyed_rows& one) { one.wants_least = one.wants_greatest = one.wants_counts = true; });  // too long
-  expect_bad([](keyed_rows& one) { one.buckets = 2; });  // with sums
+  expect_bad([](keyed_rows& one) { one.buckets = 2; });                                                 // with sums
   const auto expect_bad_buckets = [&](const auto& change, std::uint8_t groups = 24) {
     expect_bad(
         [&](keyed_rows& one) {

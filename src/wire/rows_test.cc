@@ -95,13 +95,13 @@ TEST_F(rows_message_with_buckets, that_makes_no_sense_is_refused) {
     arguments()[at] = std::byte{value};
     EXPECT_FALSE(decode_rows(arguments())) << at << " " << int{value};
   };
-  expect_refused(1, 16 + 1);                     // sums of buckets
-  expect_refused(rows_bytes, 0);                 // none of them
-  expect_refused(rows_bytes, 30);                // more than an answer has room for
-  expect_refused(rows_bytes + 1, 1);             // more than there may be
-  expect_refused(rows_bytes + 16, 64);           // no bit of a key
-  expect_refused(rows_bytes + 16 * 20 + 1, 1);   // not zero
-  expect_refused(2, 255);                        // more groups than the message has buckets of
+  expect_refused(1, 16 + 1);                    // sums of buckets
+  expect_refused(rows_bytes, 0);                // none of them
+  expect_refused(rows_bytes, 30);               // more than an answer has room for
+  expect_refused(rows_bytes + 1, 1);            // more than there may be
+  expect_refused(rows_bytes + 16, 64);          // no bit of a key
+  expect_refused(rows_bytes + 16 * 20 + 1, 1);  // not zero
+  expect_refused(2, 255);                       // more groups than the message has buckets of
   payload_ = good;
   for (std::size_t bytes = 0; bytes < rows_bytes + buckets_bytes(20) + 8; ++bytes) {
     EXPECT_FALSE(decode_rows(arguments().first(bytes))) << bytes;

@@ -366,7 +366,8 @@ TEST_F(groups, on_servers_without_copies_are_found_by_those_that_have_the_rows) 
     const dataframe there = grouped(frame, placement::there);
     // Each column of values has its own questions. The rows behind the last ones are read here.
     const std::size_t bytes_of_questions = rows.size() * (8 + 2 + 8 + 1 + 4);
-    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + bytes_of_questions / page_bytes * 9 / 10) << count;
+    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + bytes_of_questions / page_bytes * 9 / 10)
+        << count;
     EXPECT_LT(home.statistics().fetched_pages, before.fetched_pages + 200) << count;
     expect_right(there, rows);
     expect_same(grouped(frame, placement::here), there, std::to_string(count));
@@ -383,9 +384,9 @@ TEST_F(groups, have_medians_that_servers_help_to_find) {
   const std::vector<dataframe::wanted> wanted = {{"real", aggregate::median},  {"small", aggregate::median},
                                                  {"large", aggregate::median}, {"small", aggregate::mean},
                                                  {"flag", aggregate::median},  {"small", aggregate::max}};
-  for (const std::string& way : {std::string("memory:"), "tcp://" + second.address(), "tcp://" + all,
-                                 "tcp://" + all + "?copies=2", "tcp://" + all + "?copies=2&timeout=1s",
-                                 "tcp://" + second.address() + "," + third.address() + "?copies=1"}) {
+  for (const std::string& way :
+       {std::string("memory:"), "tcp://" + second.address(), "tcp://" + all, "tcp://" + all + "?copies=2",
+        "tcp://" + all + "?copies=2&timeout=1s", "tcp://" + second.address() + "," + third.address() + "?copies=1"}) {
     runtime& home = farheap(way);
     dataframe frame = frame_of(home, rows);
     auto& reals = const_cast<vector<double>&>(*frame["real"].numbers<double>());

@@ -28,20 +28,44 @@ std::uint64_t key_above(const detail::row_key& key, std::span<const std::byte* c
 }
 
 template <typename T>
-void expect_rows(const reduction& how, std::span<const std::byte* const> pages, const byte_string& answer) {
-  const detail::keyed_rows& rows = *how.rows;
+struct plain_group {
   using sum_type = std::conditional_t<std::is_floating_point_v<T>, double,
                                       std::conditional_t<sizeof(T) == 8, unsigned __int128, std::uint64_t>>;
-  struct group {
-    sum_type sum = 0;
-    sum_type of_page = 0;
-    T least{};
-    T greatest{};
-    std::uint16_t rows = 0;
-    std::uint16_t count = 0;
-    bool is_any_in_buckets = false;
-    std::vector<std::uint16_t> places;
-  };
+
+  // `buckets`: null, or where they begin.
+  void add(T number, const detail::group_buckets* buckets) {
+    if constexpr (std::is_floating_point_v<T>) {
+      of_page += static_cast<double>(number);
+    } else {
+      of_page += static_cast<sum_type>(static_cast<__int128>(number));
+    }
+    ++count;
+    if (buckets != nullptr) {
+      const std::uint64_t key = detail::key_of(number);
+      const std::uint64_t bucket = (key - buckets->lowest) >> buckets->shift;
+      if (key < buckets->lowest) ++places[0];
+      if (key < buckets->lowest || bucket >= places.size() - 1) return;
+      ++places[bucket + 1];
+    }
+    least = bounded == 0 ? number : std::min(least, number);
+    greatest = bounded == 0 ? number : std::max(greatest, number);
+    ++bounded;
+  }
+
+  sum_type sum = 0;
+  sum_type of_page = 0;
+  T least{};
+  T greatest{};
+  std::uint16_t rows = 0;
+  std::uint16_t count = 0;
+  std::uint64_t bounded = 0;
+  std::vector<std::uint16_t> places;
+};
+
+template <typename T>
+void expect_rows(const reduction& how, std::span<const std::byte* const> pages, const byte_string& answer) {
+  const detail::keyed_rows& rows = *how.rows;
+  using group = plain_group<T>;
   std::vector<group> groups(how.groups);
   for (group& one : groups) one.places.resize(rows.buckets > 0 ? rows.buckets + 1u : 0u);
   for (std::size_t row = 0; row < rows.rows; ++row) {
@@ -62,27 +86,7 @@ void expect_rows(const reduction& how, std::span<const std::byte* const> pages, 
       }
       const bool counts = number >= number_of<T>(how.lowest) && number <= number_of<T>(how.highest);
       if (rows.wants_numbers() && counts) {
-        if constexpr (std::is_floating_point_v<T>) {
-          mine.of_page += static_cast<double>(number);
-        } else {
-          mine.of_page += static_cast<sum_type>(static_cast<__int128>(number));
-        }
-        bool is_bound = rows.buckets == 0;
-        bool is_first = mine.count == 0;
-        if (rows.buckets > 0) {
-          const detail::group_buckets& in = rows.buckets_of[number_of_group];
-          const std::uint64_t key = detail::key_of(number);
-          const std::uint64_t place = key < in.lowest ? 0 : 1 + ((key - in.lowest) >> in.shift);
-          is_bound = place > 0 && place < mine.places.size();
-          is_first = !mine.is_any_in_buckets;
-          mine.is_any_in_buckets |= is_bound;
-          if (place < mine.places.size()) ++mine.places[place];
-        }
-        if (is_bound) {
-          mine.least = is_first ? number : std::min(mine.least, number);
-          mine.greatest = is_first ? number : std::max(mine.greatest, number);
-        }
-        ++mine.count;
+        mine.add(number, rows.buckets > 0 ? &rows.buckets_of[number_of_group] : nullptr);
       }
     }
     for (std::size_t i = 0; ends_page && i < groups.size(); ++i) {
@@ -158,7 +162,8 @@ byte_string question_about_rows(choices& input) {
     rows.key[i].least = input.number<std::uint64_t>() & ~std::uint64_t{0} >> (64 - 8 * number_bytes(rows.key[i].type));
     groups = static_cast<std::uint8_t>(groups * rows.key[i].count);
   }
-  const std::size_t with_buckets = rows.buckets > 0 ? std::min<std::size_t>(groups, detail::most_groups_with_buckets) : 0;
+  const std::size_t with_buckets =
+      rows.buckets > 0 ? std::min<std::size_t>(groups, detail::most_groups_with_buckets) : 0;
   if (rows.buckets > 0) groups = static_cast<std::uint8_t>(with_buckets);
   for (std::size_t i = 0; i < with_buckets; ++i) {
     rows.buckets_of[i] = {input.number<std::uint64_t>(), input.number<std::uint8_t>()};

@@ -83,7 +83,8 @@ FAR_LIBRARY_CODE interval<std::uint8_t> column::interval_of(const vector<std::ui
   return within;
 }
 
-FAR_LIBRARY_CODE column::column(const tag& in, column_type type) : type_(type), values_(make(detail::side_by_side(in), type)) {}
+FAR_LIBRARY_CODE column::column(const tag& in, column_type type)
+    : type_(type), values_(make(detail::side_by_side(in), type)) {}
 FAR_LIBRARY_CODE column::column(column&&) noexcept = default;
 FAR_LIBRARY_CODE column& column::operator=(column&&) noexcept = default;
 FAR_LIBRARY_CODE column::~column() = default;

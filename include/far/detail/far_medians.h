@@ -21,9 +21,9 @@
 namespace far::detail {
 
 // Each pass goes over all numbers, and says of each group how many lie below an interval of keys and in each bucket of
-// it, and, if there are many different numbers, which are the least and the greatest in it. So the next pass has a narrower interval around the numbers that
-// are looked for, until these are known. Counts are of all numbers each time: nothing is left over from one pass to the
-// next but intervals.
+// it, and, if there are many different numbers, which are the least and the greatest in it. So the next pass has a
+// narrower interval around the numbers that are looked for, until these are known. Counts are of all numbers each time:
+// nothing is left over from one pass to the next but intervals.
 template <typename T>
 class far_medians {
  public:

@@ -168,7 +168,8 @@ class collector_of final : public group_collector {
                                   .wants_counts = !counts_rows_});
     if (questions_->rows_of_question() == 0) questions_.reset();
     needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
-    where_ = of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0) + (needs_medians_ ? passes_of_medians : 0));
+    where_ =
+        of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0) + (needs_medians_ ? passes_of_medians : 0));
     if (needs_medians_ && where_ == work::there) ask_for_medians(groups, about);
     if (!needs_medians_ || far_medians_) return;
     medians_.emplace(of_.known(numbers_));
@@ -228,12 +229,11 @@ class collector_of final : public group_collector {
   static constexpr unsigned passes_of_medians = 3;
 
   void ask_for_medians(const group_table& groups, const reduction& about) {
-    bucket_questions_.emplace(
-        groups.far_groups(), of_, about,
-        keyed_rows{.wants_least = far_medians<T>::has_bounds,
-                   .wants_greatest = far_medians<T>::has_bounds,
-                   .wants_counts = !counts_rows_,
-                   .buckets = 2});
+    bucket_questions_.emplace(groups.far_groups(), of_, about,
+                              keyed_rows{.wants_least = far_medians<T>::has_bounds,
+                                         .wants_greatest = far_medians<T>::has_bounds,
+                                         .wants_counts = !counts_rows_,
+                                         .buckets = 2});
     if (bucket_questions_->rows_of_question() > 0) {
       far_medians_.emplace(of_.known(numbers_), bucket_questions_->buckets());
     } else {

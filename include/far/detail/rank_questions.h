@@ -66,7 +66,8 @@ class rank_questions {
     for (std::size_t at = 0; at < all_.size(); at += asked_.size() * rows_.rows) {
       asked_.assign(std::min(questions_at_a_time, (all_.size() - at + rows_.rows - 1) / rows_.rows), {});
       ask(at);
-      const auto answered = static_cast<std::size_t>(std::ranges::count(asked_, true, &question_about_rows::is_answered));
+      const auto answered =
+          static_cast<std::size_t>(std::ranges::count(asked_, true, &question_about_rows::is_answered));
       if (answered < asked_.size() / 2) return false;
       for (std::size_t i = 0; i < asked_.size(); ++i) {
         asked_[i].is_answered ? add_answer(asked_[i].answer.data(), medians) : add_here(at + i * rows_.rows, medians);

@@ -16,11 +16,10 @@
 namespace far::backend {
 
 // In front of what is written, or a call's ranges.
-inline constexpr std::size_t most_prefix_bytes =
-    std::max(wire::write_prefix_bytes(wire::maximum_batch),
-             wire::call_header_bytes +
-                 std::max({wire::reduction_bytes, wire::most_function_bytes, wire::most_rows_bytes}) +
-                 wire::maximum_batch * wire::range_bytes);
+inline constexpr std::size_t most_prefix_bytes = std::max(
+    wire::write_prefix_bytes(wire::maximum_batch),
+    wire::call_header_bytes + std::max({wire::reduction_bytes, wire::most_function_bytes, wire::most_rows_bytes}) +
+        wire::maximum_batch * wire::range_bytes);
 static_assert(wire::call_header_bytes + wire::most_rows_bytes + wire::maximum_batch * sizeof(std::uint64_t) <=
               most_prefix_bytes);
 
