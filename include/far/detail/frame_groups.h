@@ -274,20 +274,25 @@ class collector_of final : public group_collector {
     }
   }
   void add_to_far_medians(const grouped_rows& rows) {
-    const interval<T> valid = of_.valid(numbers_);
     visit_answers(*bucket_questions_, rows, [&](const std::byte* answer, const grouped_rows& part) {
       (answer != nullptr ? answered_rows_ : counted_rows_) += part.group_of.size();
-      if (answer == nullptr) {
-        return for_parts(part, [&](std::span<const std::uint32_t> groups, std::span<const T> numbers) {
-          far_medians_->add(groups, numbers, valid, group_table::none);
-        });
-      }
+      if (answer == nullptr) return count_here(part);
       for (std::size_t group = 0; group < bucket_questions_->groups(); ++group) {
         const auto found = bucket_questions_->template of_group<T>(answer, group);
         const std::uint64_t count = counts_rows_ ? found.rows : found.count;
         if (count > 0) far_medians_->add(far_group_numbers_[group], count, found.least, found.greatest, found.places);
       }
     });
+  }
+  // Numbers that are not here stay where they are, so that the next pass may ask about them.
+  void count_here(const grouped_rows& rows) {
+    std::array<T, 2048> numbers;
+    for (std::size_t done = 0; done < rows.group_of.size();) {
+      const std::span<T> part(numbers.data(), std::min(numbers.size(), rows.group_of.size() - done));
+      numbers_.read(rows.first + done, part, non_temporal);
+      far_medians_->add(rows.group_of.subspan(done, part.size()), part, of_.valid(numbers_), group_table::none);
+      done += part.size();
+    }
   }
   [[nodiscard]] bool has_few_answers() const { return answered_rows_ < counted_rows_; }
   // All of it is counted here.
