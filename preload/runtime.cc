@@ -1,7 +1,6 @@
 #include "preload/runtime.h"
 
 #include <fcntl.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,6 +40,7 @@
 #include "preload/in_runtime.h"
 #include "preload/membership.h"
 #include "preload/report.h"
+#include "preload/restricted_program.h"
 #include "preload/settings.h"
 #include "preload/static_arrays.h"
 #include "preload/syscall_guard.h"
@@ -210,16 +210,6 @@ void start_control_of_child() {
   start_control([self = the_runtime] { run_control_of_child(*self); });
 }
 
-bool is_loaded(const char* library) {
-  return dl_iterate_phdr(
-             [](dl_phdr_info* object, std::size_t, void* name) {
-               return object->dlpi_name != nullptr && std::strstr(object->dlpi_name, static_cast<const char*>(name))
-                          ? 1
-                          : 0;
-             },
-             const_cast<char*>(library)) != 0;
-}
-
 // Whether a debugger has started the program. It would stop at each signal.
 bool is_traced() {
   constexpr const char* line = "\nTracerPid:\t";
@@ -238,7 +228,7 @@ bool is_traced() {
 // some to resolve misses, and those under a debugger, which is told of each signal.
 pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   if (mode == pager::fault_mode::thread) return mode;
-  const bool minds_signals = !chosen.mode && (is_loaded("libseccomp.so") || is_traced());
+  const bool minds_signals = !chosen.mode && (may_restrict_itself() || is_traced());
   if (!minds_signals && (prepare_system_calls() || chosen.mode)) return mode;
   const result<fault_mode_choice> other = choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;

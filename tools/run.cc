@@ -103,8 +103,8 @@ const char* name_of(pager::fault_mode mode) {
 // runs natively: it is told of in one line.
 result<void> check_fault_mode(const run_options& chosen, plan& launch) {
   std::optional<pager::fault_mode> asked;
-  if (!chosen.fault_mode.empty() && chosen.fault_mode != preload::automatic_fault_mode) {
-    const result<pager::fault_mode> mode = pager::parse_fault_mode(chosen.fault_mode);
+  if (!chosen.fault_mode.empty()) {
+    const result<std::optional<pager::fault_mode>> mode = pager::parse_fault_mode(chosen.fault_mode);
     if (!mode) return with_exit_code(mode.error(), exit_usage, "--fault-mode: ");
     asked = mode.value();
   }

@@ -146,7 +146,9 @@ void core_state::clear_stall() {
 
 void wait_for_kernel_memory(int error_code, backoff* waiting) {
   if (error_code != ENOMEM) {
-    log_line(log_level::error, "the kernel refuses to map a page of the far heap (%s)", std::strerror(error_code));
+    log_line(
+        log_level::error, "the kernel refuses to map a page of the far heap (%s)%s", std::strerror(error_code),
+        error_code == EPERM ? "; a program that restricts its system calls (seccomp) needs --fault-mode thread" : "");
     FAR_CHECK(error_code == ENOMEM, "a page that is not mapped can be mapped");
   }
   waiting->pause();

@@ -575,6 +575,7 @@ TEST(pager, refuses_what_makes_no_sense) {
     EXPECT_FALSE(pager::create(chosen).ok());
   }
   EXPECT_FALSE(parse_fault_mode("telepathy").ok());
+  EXPECT_EQ(parse_fault_mode("auto").value(), std::nullopt);
 }
 
 INSTANTIATE_TEST_SUITE_P(modes, pager_test,
