@@ -26,6 +26,7 @@ core_state::core_state(platform::address_space& kernel, backend::backend& far_ti
       pages(chosen.heap_pages, chosen.first_number),
       checks(chosen.heap_pages, chosen.reads_parts,
              chosen.hash_seed == 0 ? page_hasher() : page_hasher(chosen.hash_seed)),
+      affinities(chosen.heap_pages, chosen.reads_parts),
       blocks(chosen.heap_pages),
       local(chosen.budget_pages, chosen.pace.free_share),
       writes_tracked(chosen.tracks_writes),

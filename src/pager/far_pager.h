@@ -118,6 +118,9 @@ class far_pager final : public pager {
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override {
     return calls_->map_guarded(bytes, alignment_bytes);
   }
+  void keep_together(const std::byte* address, std::size_t bytes, backend::affinity with) override {
+    engine_->ranges().keep_together(parts_->pages_in(address, bytes), with);
+  }
   [[nodiscard]] bool under_pressure() const override { return !engine_->eviction().has_frames_ahead(); }
   [[nodiscard]] bool is_writable(const std::byte* address) const override {
     return engine_->view().accessible(heap_.page_at(address), true);
