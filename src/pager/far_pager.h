@@ -84,6 +84,7 @@ class far_pager final : public pager {
   [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override {
     return calls_->is_mapped(address, bytes);
   }
+  [[nodiscard]] std::uint64_t mapped_bytes() const override { return calls_->mapped_bytes(); }
   [[nodiscard]] bool is_sealed(const std::byte* address, std::size_t bytes) const override {
     return calls_->is_sealed(address, bytes);
   }
