@@ -406,6 +406,14 @@ void fetcher::retry_or_give_up(flight& incoming) {
   ++resting_flights_;
 }
 
+// Where the tier knows since when it has not been heard of, that counts for all of its pages: somebody who needs one
+// after the other would wait as long again for each of them otherwise.
+std::uint64_t fetcher::waiting_since_ns(const flight& incoming) const {
+  if (!incoming.is_away) return incoming.failing_since_ns;
+  const std::uint64_t since_ns = shared_.far.away_since_ns(shared_.pages.load(incoming.pages[0]).place());
+  return since_ns != 0 ? std::min(since_ns, incoming.failing_since_ns) : incoming.failing_since_ns;
+}
+
 // The tier's patience for bytes that are out of reach; 0: unknown, or the tier is there, and fails otherwise.
 std::uint64_t fetcher::tier_patience_ns(const flight& incoming) const {
   return incoming.error_code == ETIMEDOUT ? shared_.far.read_patience_ns() : 0;
@@ -414,7 +422,7 @@ std::uint64_t fetcher::tier_patience_ns(const flight& incoming) const {
 bool fetcher::is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const {
   // The tier knows that it will never have the bytes again.
   if (incoming.error_code == ESTALE) return incoming.attempts < attempts_at_what_is_gone;
-  const std::uint64_t waiting_ns = now_ns - incoming.failing_since_ns;
+  const std::uint64_t waiting_ns = now_ns - std::min(now_ns, waiting_since_ns(incoming));
   if (incoming.wrong) return waiting_ns < shared_.read_patience_ns / patience_with_wrong_bytes;
   const std::uint64_t tier_ns = tier_patience_ns(incoming);
   return waiting_ns < (tier_ns != 0 ? tier_ns : shared_.read_patience_ns);

@@ -146,6 +146,7 @@ class fetcher {
   void take_over(flight& late, flight& fresh) FAR_REQUIRES(lock);
   void retry_or_give_up(flight& incoming) FAR_REQUIRES(lock);
   [[nodiscard]] std::uint64_t tier_patience_ns(const flight& incoming) const;
+  [[nodiscard]] std::uint64_t waiting_since_ns(const flight& incoming) const;
   [[nodiscard]] bool is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const;
   void lose(flight& incoming);
   void install(std::span<const arrival> arrivals, const purpose& why, std::byte* buffer);
