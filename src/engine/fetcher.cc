@@ -71,7 +71,7 @@ std::byte* fetcher::buffer_of(const flight& incoming) const {
 
 // A frame is charged before the page is claimed: the other way round, a page in Fetching could wait for a frame, and
 // with it every thread that needs the page.
-outcome fetcher::fetch(page_id page, bool write, bool announced, window ahead, std::size_t* prefetched) {
+outcome fetcher::fetch(page_id page, bool write, demand cause, window ahead, std::size_t* prefetched) {
   if (!has_room()) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
   page_word word = shared_.pages.load(page);
@@ -88,7 +88,12 @@ outcome fetcher::fetch(page_id page, bool write, bool announced, window ahead, s
   shared_.count.prefetched_pages.add(count - 1);
 
   const bool write_ahead = write && ahead.is_walk;
-  const purpose missed{.write = write, .demanded = page, .are_wanted = false, .is_walk = announced};
+  const bool announced = cause == demand::walk;
+  const purpose missed{.write = write,
+                       .demanded = page,
+                       .are_wanted = false,
+                       .is_walk = announced,
+                       .is_for_place = cause == demand::place};
   const purpose others{.write = write_ahead, .demanded = {}, .are_wanted = false, .is_walk = announced};
   if (shared_.far.direct(word.place()) != nullptr) {
     const std::span<page_id> all = std::span(claimed).first(count);
@@ -176,6 +181,7 @@ void fetcher::start(std::span<page_id> pages, const purpose& why) {
   fresh->write = why.write;
   fresh->are_wanted = why.are_wanted;
   fresh->is_walk = why.is_walk;
+  fresh->is_for_place = why.is_for_place;
   fresh->demanded = demanded;
   start(*fresh);
 }
@@ -378,10 +384,10 @@ void fetcher::end(flight& incoming) {
   if (!incoming.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Pages that were only prefetched are forgotten: a later miss will ask. A page that a thread waits for is tried again,
+// Pages that were only prefetched, or offered room for something new, are forgotten: a later miss will ask. A page that a thread waits for is tried again,
 // and when it keeps failing its bytes are Lost: better a clear end than wrong data.
 void fetcher::retry_or_give_up(flight& incoming) {
-  if (!incoming.demanded) {
+  if (!incoming.demanded || incoming.is_for_place) {
     for (std::size_t i = 0; i < incoming.count; ++i) {
       if ((incoming.failed >> i & 1) != 0) let_go(incoming.pages[i]);
     }
