@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/use_check.h"
 #include "far/page_lost.h"
 #include "fiber/identity.h"
 #include "heap/checked.h"
@@ -154,7 +155,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & word::busy) != 0 || value == 0) [[unlikely]] {
-      FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
+      FAR_CHECK_USE(word::address(value) != 0, "a far pointer that is dereferenced points to an object, and this one is null");
       if (word::is_huge(value)) return touch_huge(value, for_writing, lasting);
       if (!owners_.settle(owner, value)) waits_.wait_while_fetching(owner);
       continue;
@@ -212,7 +213,8 @@ std::byte* object_heap::touch_part(std::uint64_t value, std::size_t offset, std:
                                    bool lasting) {
   const std::uintptr_t object = word::address(value);
   const std::size_t whole = huge.bytes_of(object);
-  FAR_CHECK(offset <= whole && bytes <= whole - offset, "the part of a far object that is accessed lies in it");
+  FAR_CHECK_USE(offset <= whole && bytes <= whole - offset,
+                "the part of a far object that is accessed lies in it, and this index or range goes beyond its end");
   const std::uintptr_t first = object + offset;
   bring_in_huge(first - first % page_bytes, first + std::min(bytes, most_held_bytes), write, lasting);
   return reinterpret_cast<std::byte*>(first);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/lock_guard.h"
+#include "base/use_check.h"
 
 namespace far::heap {
 namespace {
@@ -61,7 +62,7 @@ std::size_t plain_space::slab::take() {
 
 void plain_space::slab::release(std::size_t place) {
   const std::uint64_t bit = std::uint64_t{1} << place % 64;
-  FAR_CHECK((used[place / 64] & bit) != 0, "memory is given back once, as it was taken");
+  FAR_CHECK_USE((used[place / 64] & bit) != 0, "memory is given back once, as it was taken");
   used[place / 64] &= ~bit;
   --live;
   first_with_room = std::min(first_with_room, place / 64);
@@ -155,7 +156,7 @@ void plain_space::release(std::uintptr_t address, std::size_t bytes, std::size_t
 // Returns whether the slab is not needed any more.
 bool plain_space::release_place(kind& in, std::uintptr_t slab_at, std::size_t place, giving_back how) {
   const auto found = in.slabs.find(slab_at);
-  FAR_CHECK(found != in.slabs.end(), "memory is given back with the size and alignment with which it was taken");
+  FAR_CHECK_USE(found != in.slabs.end(), "memory is given back with the size and alignment with which it was taken");
   slab& one = found->second;
   one.release(place);
   if (how == giving_back::of_unreachable) {
