@@ -4,7 +4,10 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +24,7 @@
 #include "base/units.h"
 #include "control/control.h"
 #include "control/guest.h"
+#include "engine/line_cache.h"
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
 #include "pager/hints.h"
@@ -248,6 +252,15 @@ void fit_far_tier_to_limit(settings& chosen) {
   chosen.far_uri = chosen.far_uri_under_limit;
 }
 
+// How many bytes around an object code of -ffar-objects wants; 0 if there is none, or none of this release.
+std::size_t object_bytes_of_program() {
+  const std::uint32_t* const wanted = &far_compiled_object_bytes;
+  if (wanted == nullptr) return 0;
+  const bool is_known = std::has_single_bit(*wanted) && *wanted >= engine::line_cache::least_line_bytes &&
+                        *wanted <= engine::line_cache::most_line_bytes;
+  return is_known ? *wanted : 0;
+}
+
 // The order matters. The pager starts before the allocator uses far memory, and the runtime is complete before the
 // first system call is dispatched. Wrong settings end the program; missing features of the machine make it run
 // natively.
@@ -278,6 +291,7 @@ void start() {
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
+  const std::size_t copied_bytes = object_bytes_of_program();
   result<std::unique_ptr<pager::pager>> pager = pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
                                                                       .far_uri = chosen.far_uri,
                                                                       .mode = starting->mode,
@@ -287,7 +301,9 @@ void start() {
                                                                       .static_memory = static_arrays,
                                                                       .observer = trace_observer(),
                                                                       .child_settled = start_control_of_child,
-                                                                      .states_by_address = true});
+                                                                      .states_by_address = true,
+                                                                      .object_readers = copied_bytes > 0 ? 1u : 0u,
+                                                                      .copied_bytes = copied_bytes});
   if (!pager && pager.error().code == EINVAL) refuse_to_start(pager.error());  // wrong settings
   if (!pager) {
     if (of_job != nullptr) of_job->leave();
@@ -430,6 +446,46 @@ extern "C" FAR_API void far_compiled_join(far_compiled* joining) {
 }
 extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
   far::pager::leave_compiled_code(*leaving);
+}
+
+namespace {
+
+// The list, and what comes out, may lie on a stack in far memory.
+int read_object(std::uint64_t* value, const void* address, std::size_t bytes) {
+  const int error_before = errno;
+  std::pair<bool, std::uint64_t> read{false, 0};
+  const auto body = [=] {
+    std::uint64_t found = 0;
+    const bool done = far::pager::read_object(found, address, bytes);
+    return std::pair(done, found);
+  };
+  if (!far::preload::stack_is_far()) [[likely]] {
+    read = body();
+  } else {
+    read = far::preload::in_runtime(body);
+  }
+  errno = error_before;
+  *value = read.second;
+  return read.first ? 1 : 0;
+}
+
+std::size_t copy_objects(const void* const* addresses, std::size_t count) {
+  const int error_before = errno;
+  std::array<const void*, far_compiled_most_copies> wanted;
+  const std::size_t taken = std::min<std::size_t>(count, wanted.size());
+  std::copy_n(addresses, taken, wanted.begin());
+  const auto body = [=] { return far::pager::copy_objects(std::span(wanted).first(taken)); };
+  const std::size_t missing = far::preload::stack_is_far() ? far::preload::in_runtime(body) : body();
+  errno = error_before;
+  return missing;
+}
+
+constexpr far_compiled_objects objects{read_object, copy_objects};
+
+}  // namespace
+
+extern "C" FAR_API const far_compiled_objects* far_compiled_find_objects() {
+  return &objects;
 }
 
 // See src/control/guest.h.

@@ -178,7 +178,7 @@ class core_state {
   std::byte* zeros = nullptr;
 
  private:
-  static constexpr std::uint32_t cases_a_later_write = 8;
+  static constexpr std::uint32_t cases_a_later_write = 4;
 
   std::size_t staging_pages_ = 0;  // of each half
   std::byte* staging_ = nullptr;

@@ -109,6 +109,17 @@ class page_guard : public far_heap {
   // within a page; `buffer` is local memory; options::object_readers > 0.
   [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
 
+  // Reads up to 8 bytes of a remote page from a copy of the part of the page around them, which is made if there is
+  // none (object_copies.h). Returns false where the page is better accessed itself: it is not remote, others of its
+  // parts were read before, or there are no copies (options::copied_bytes). `to`: local memory.
+  [[nodiscard]] virtual bool read_copy(const std::byte* /*address*/, std::size_t /*bytes*/,
+                                       std::byte* /*to*/) noexcept {
+    return false;
+  }
+  // Makes such copies for all of the addresses, side by side, or has the pages that are better accessed themselves on
+  // their way. Returns how many were missing. The list is in local memory.
+  virtual std::size_t make_copies(std::span<const std::byte* const> /*addresses*/) noexcept { return 0; }
+
   // Has the far tier answer a question about remote pages, all of them side by side (base/page_reduction.h). `failed`:
   // it cannot, or not now. Requires: as read_slot(); at most most_reductions pages; each part begins and ends at a
   // number.
