@@ -9,5 +9,4 @@ namespace far {
 
 }  // namespace far
 
-#define FAR_CHECK_USE(condition, rule) \
-  (__builtin_expect(!!(condition), 1) ? void(0) : ::far::use_check_failed(rule))
+#define FAR_CHECK_USE(condition, rule) (__builtin_expect(!!(condition), 1) ? void(0) : ::far::use_check_failed(rule))

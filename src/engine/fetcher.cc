@@ -384,8 +384,8 @@ void fetcher::end(flight& incoming) {
   if (!incoming.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Pages that were only prefetched, or offered room for something new, are forgotten: a later miss will ask. A page that a thread waits for is tried again,
-// and when it keeps failing its bytes are Lost: better a clear end than wrong data.
+// Pages that were only prefetched, or offered room for something new, are forgotten: a later miss will ask. A page that
+// a thread waits for is tried again, and when it keeps failing its bytes are Lost: better a clear end than wrong data.
 void fetcher::retry_or_give_up(flight& incoming) {
   if (!incoming.demanded || incoming.is_for_place) {
     for (std::size_t i = 0; i < incoming.count; ++i) {

@@ -155,7 +155,8 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & word::busy) != 0 || value == 0) [[unlikely]] {
-      FAR_CHECK_USE(word::address(value) != 0, "a far pointer that is dereferenced points to an object, and this one is null");
+      FAR_CHECK_USE(word::address(value) != 0,
+                    "a far pointer that is dereferenced points to an object, and this one is null");
       if (word::is_huge(value)) return touch_huge(value, for_writing, lasting);
       if (!owners_.settle(owner, value)) waits_.wait_while_fetching(owner);
       continue;

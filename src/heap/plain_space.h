@@ -63,6 +63,9 @@ class plain_space {
     void release(std::size_t place);
     static constexpr std::size_t none = ~std::size_t{0};
   };
+  // Of memory that did not come: nothing was put there, and it is not to be taken again soon.
+  enum class giving_back : std::uint8_t { of_used, of_unreachable };
+
   // Of one size and one tag.
   struct kind {
     mutable spin_lock lock;
@@ -73,7 +76,6 @@ class plain_space {
   [[nodiscard]] std::uintptr_t take_place(kind& from, std::size_t size_bytes, unsigned tag);
   [[nodiscard]] bool release_place(kind& in, std::uintptr_t slab_at, std::size_t place, giving_back how)
       FAR_REQUIRES(in.lock);
-  enum class giving_back : std::uint8_t { of_used, of_unreachable };
   void release(std::uintptr_t address, std::size_t bytes, std::size_t alignment, giving_back how);
   [[nodiscard]] static std::size_t place_bytes(std::size_t bytes, std::size_t alignment);
 

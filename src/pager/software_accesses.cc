@@ -21,7 +21,8 @@ bool software_accesses::fetch(const std::byte* address, std::size_t bytes, bool 
     if (engine_.view().accessible(page, write)) continue;
     std::optional<platform::signal_shield> shield;
     if (!host_.on_fiber()) shield.emplace();  // a worker's signals are blocked already
-    if (!misses_.resolve({.page = page, .write = write, .cause = cause}, miss_waiter::place::call) && page == first) return false;
+    if (!misses_.resolve({.page = page, .write = write, .cause = cause}, miss_waiter::place::call) && page == first)
+      return false;
   }
   return true;
 }
