@@ -127,6 +127,8 @@ TEST_F(directed, patience_is_of_the_tier_and_not_of_each_page) {
   far_.faults().set_failing_reads_per_million(0);
   EXPECT_EQ(resolve(2, false), outcome::resolved) << "each is asked for once";
   check({2, 1});
+  write({2, 2});  // it had come along
+  engine_->eviction().evict({2, 2});
   far_.faults().set_away_since_ns(clock_.now_ns());
   far_.faults().set_failing_reads_per_million(1'000'000);
   const std::uint64_t again_ns = clock_.now_ns();
