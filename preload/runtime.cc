@@ -1,7 +1,6 @@
 #include "preload/runtime.h"
 
 #include <fcntl.h>
-#include <link.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,17 +29,21 @@
 #include "pager/hints.h"
 #include "platform/clock.h"
 #include "platform/kernel_features.h"
+#include "platform/program_limits.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
+#include "preload/c_library_memory.h"
 #include "preload/default_tier.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
 #include "preload/guests.h"
 #include "preload/in_runtime.h"
+#include "preload/limits.h"
 #include "preload/membership.h"
 #include "preload/report.h"
+#include "preload/restricted_program.h"
 #include "preload/settings.h"
 #include "preload/static_arrays.h"
 #include "preload/syscall_guard.h"
@@ -92,6 +95,7 @@ std::uint64_t now_ns() {
 
 // This process may have fewer rights than `farheap run` had, after a change of user or root, or in a container.
 void run_natively(const error& why) {
+  platform::give_limits_to_kernel();
   log_line(log_level::warning,
            "%s. Process %d (%s) runs natively: without far memory, and in as much memory as it wants",
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
@@ -210,16 +214,6 @@ void start_control_of_child() {
   start_control([self = the_runtime] { run_control_of_child(*self); });
 }
 
-bool is_loaded(const char* library) {
-  return dl_iterate_phdr(
-             [](dl_phdr_info* object, std::size_t, void* name) {
-               return object->dlpi_name != nullptr && std::strstr(object->dlpi_name, static_cast<const char*>(name))
-                          ? 1
-                          : 0;
-             },
-             const_cast<char*>(library)) != 0;
-}
-
 // Whether a debugger has started the program. It would stop at each signal.
 bool is_traced() {
   constexpr const char* line = "\nTracerPid:\t";
@@ -238,7 +232,7 @@ bool is_traced() {
 // some to resolve misses, and those under a debugger, which is told of each signal.
 pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   if (mode == pager::fault_mode::thread) return mode;
-  const bool minds_signals = !chosen.mode && (is_loaded("libseccomp.so") || is_traced());
+  const bool minds_signals = !chosen.mode && (may_restrict_itself() || is_traced());
   if (!minds_signals && (prepare_system_calls() || chosen.mode)) return mode;
   const result<fault_mode_choice> other = choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;
@@ -269,6 +263,7 @@ void start() {
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
+  measure_start();
   auto* const starting = new (std::nothrow) runtime;
   if (starting == nullptr) refuse_to_start({"out of memory at start", ENOMEM});
   starting->started_ns = now_ns();
@@ -286,11 +281,13 @@ void start() {
   const result<void> traced = start_trace(chosen);
   if (!traced) refuse_to_start(traced.error());
   find_c_library();
+  keep_runtime_out_of_programs_malloc();
   starting->mode = prepare_mode(chosen, choice.value().mode);
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
+  platform::take_over_address_limit();
   const std::size_t copied_bytes = object_bytes_of_program();
   result<std::unique_ptr<pager::pager>> pager = pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
                                                                       .far_uri = chosen.far_uri,
@@ -322,6 +319,7 @@ void start() {
   serve_forks(*starting->pager);
   watch_thread_ends();
   start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
+  serve_limits(*starting->pager);
   if (starting->mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls(!static_arrays.empty());
     if (!guarded) {
@@ -391,6 +389,14 @@ pager::pager* active_pager() noexcept {
   return serving.load(std::memory_order_acquire);
 }
 
+bool resolves_in_line() noexcept {
+  return the_runtime->mode == pager::fault_mode::in_line;
+}
+
+bool in_borrowed_memory() noexcept {
+  return the_runtime != nullptr && the_runtime->process.load() != getpid();
+}
+
 void settle_in_child() noexcept {
   if (the_runtime == nullptr) return;
   the_runtime->process.store(getpid());
@@ -411,7 +417,7 @@ void unlock_control_after_fork() noexcept FAR_UNCHECKED_LOCKING {
 }
 
 void tell_before_exec() noexcept {
-  if (the_runtime == nullptr || the_runtime->process.load() != getpid() || the_runtime->of_job == nullptr) return;
+  if (the_runtime == nullptr || in_borrowed_memory() || the_runtime->of_job == nullptr) return;
   const int saved_errno = errno;
   in_runtime([] {
     const platform::signal_shield shield;
@@ -428,7 +434,7 @@ bool is_first_to_name(std::uint64_t hash) noexcept {
 }
 
 void report_at_exit() noexcept {
-  if (the_runtime == nullptr || the_runtime->process.load() != getpid()) return;
+  if (the_runtime == nullptr || in_borrowed_memory()) return;
   if (the_runtime->reported.exchange(true)) return;
   in_runtime(write_reports);
 }

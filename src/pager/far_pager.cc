@@ -28,10 +28,11 @@ constinit const platform::monotonic_clock clock_of_tiers;
 
 }  // namespace
 
-result<fault_mode> parse_fault_mode(const std::string& name) {
-  if (name == "thread") return fault_mode::thread;
-  if (name == "inline") return fault_mode::in_line;
-  return error{"unknown fault mode '" + name + "'; known are: thread, inline", EINVAL};
+result<std::optional<fault_mode>> parse_fault_mode(const std::string& name) {
+  if (name == "auto") return std::optional<fault_mode>();
+  if (name == "thread") return std::optional(fault_mode::thread);
+  if (name == "inline") return std::optional(fault_mode::in_line);
+  return error{"unknown fault mode '" + name + "'; known are: auto, thread, inline", EINVAL};
 }
 
 result<std::unique_ptr<pager>> pager::create(const options& chosen) {

@@ -84,6 +84,7 @@ class far_pager final : public pager {
   [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override {
     return calls_->is_mapped(address, bytes);
   }
+  [[nodiscard]] std::uint64_t mapped_bytes() const override { return calls_->mapped_bytes(); }
   [[nodiscard]] bool is_sealed(const std::byte* address, std::size_t bytes) const override {
     return calls_->is_sealed(address, bytes);
   }
@@ -116,6 +117,9 @@ class far_pager final : public pager {
   // ---- page_guard ----
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override {
     return calls_->map_guarded(bytes, alignment_bytes);
+  }
+  void keep_together(const std::byte* address, std::size_t bytes, backend::affinity with) override {
+    engine_->ranges().keep_together(parts_->pages_in(address, bytes), with);
   }
   [[nodiscard]] bool under_pressure() const override { return !engine_->eviction().has_frames_ahead(); }
   [[nodiscard]] bool is_writable(const std::byte* address) const override {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/backend.h"
 #include "base/page_reduction.h"
 #include "base/result.h"
 #include "engine/hint.h"
@@ -47,6 +48,9 @@ class page_guard : public far_heap {
   // Like map(), readable and writable, for memory that is filled by fetch() and never by the kernel behind our back, so
   // that its state bytes tell the truth from the beginning.
   [[nodiscard]] virtual result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) = 0;
+
+  // Asks that the pages of the range lie on the same servers as others of this affinity once they have left.
+  virtual void keep_together(const std::byte* address, std::size_t bytes, backend::affinity with) = 0;
 
   // The bytes of software guards, one a page from start(); engine/residency.h says exactly when they change. A page is
   // resident when its byte is engine::residency::byte_of_resident; another value means: find out, by fetch(). Read them

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -31,7 +32,8 @@ using engine::miss_waiter;
 // first.
 enum class fault_mode { thread, in_line };
 
-[[nodiscard]] result<fault_mode> parse_fault_mode(const std::string& name);  // "thread", "inline"
+// "thread", "inline", or "auto", which leaves the choice to the door: nullopt.
+[[nodiscard]] result<std::optional<fault_mode>> parse_fault_mode(const std::string& name);
 
 // Whether a limit on data (ulimit -d) leaves room for the tables of a far heap of the usual size.
 [[nodiscard]] result<void> check_limit_on_data();
