@@ -187,7 +187,7 @@ job_totals totals_of(const job_region& region) noexcept {
     add(all.counted, one.counted, one.running);
     add(all.used, one.used);
   }
-  if (region.shares.load() != 0) all.counted.budget_bytes = region.budget_bytes.load();
+  if (region.shares.load() != 0) all.counted.budget_bytes = region.budget.load().bytes;
   if (all.processes > 1) {
     const auto raise = [](std::uint64_t& to, std::uint64_t value) { to = std::max(to, value); };
     raise(all.counted.peak_local_bytes, std::max(region.peak_local_bytes.load(), all.counted.local_bytes));
@@ -326,7 +326,8 @@ void job::observe(job_slot& slot, double seconds) noexcept {
 // With the lock of the job, by the control thread, which may allocate and wait. Where /proc cannot be read, another
 // process may be able to.
 void job::follow_machine(std::uint64_t now) noexcept {
-  if (region().automatic.load() == 0 || now - std::min(now, region().decided_ns.load()) < period_ns) return;
+  const budget_terms before = region().budget.load();
+  if (!before.automatic || now - std::min(now, region().decided_ns.load()) < period_ns) return;
   const result<platform::system_memory> read = platform::read_system_memory();
   if (!read) return;
   const platform::system_memory& memory = read.value();
@@ -340,10 +341,9 @@ void job::follow_machine(std::uint64_t now) noexcept {
   looked_ns_ = now;
   seen_stalled_us_ = memory.stalled_us;
   seen_failures_ = memory.failures;
-  const std::uint64_t before = region().budget_bytes.load();
-  const std::uint64_t next = next_budget(before, outlook);
-  region().budget_bytes.store(next);
-  if (next < before - before / 64) {
+  const std::uint64_t next = next_budget(before.bytes, outlook);
+  if (!region().budget.follow(before, next)) return;
+  if (next < before.bytes - before.bytes / 64) {
     log_line(log_level::verbose, "memory is short (%s available): the budget is %s now",
              format_size(outlook.available_bytes).c_str(), format_size(next).c_str());
   }
@@ -390,13 +390,13 @@ void job::decide(bool at_once) noexcept {
   region().peak_far_stored_bytes.store(std::max(region().peak_far_stored_bytes.load(), far_stored_bytes));
   if (observes) region().decided_ns.store(now);
   if (count == 0 || !this->shares()) return;
-  divide_budget(region().budget_bytes.load(), {shares.data(), count});
+  divide_budget(region().budget.load().bytes, {shares.data(), count});
   for (std::size_t i = 0; i < count; ++i) region().slots[slot_of[i]].granted_bytes.store(shares[i].granted_bytes);
   warn_of_minima(local_bytes, count);
 }
 
 void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept {
-  const std::uint64_t budget_bytes = region().budget_bytes.load();
+  const std::uint64_t budget_bytes = region().budget.load().bytes;
   if (used_bytes <= budget_bytes || processes * pager::minimum_budget_bytes <= budget_bytes) return;
   if (region().warned.exchange(1) != 0) return;
   log_line(log_level::warning,
@@ -458,8 +458,7 @@ std::uint64_t job::ask() noexcept {
 
 void job::resize(std::uint64_t budget_bytes) noexcept {
   const lock_guard held(lock_);
-  region().automatic.store(0);
-  region().budget_bytes.store(budget_bytes);
+  region().budget.resize(budget_bytes);
   // If another process is just deciding, the next decision takes the new budget.
   if (!mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return;
   region().warned.store(0);

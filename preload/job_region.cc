@@ -59,8 +59,7 @@ void found_job(job_region& region, const job_name& name, const job_terms& terms)
   for (std::size_t i = 0; i < name.secret.size(); ++i) region.secret[i].store(name.secret[i]);
   region.started_ns.store(platform::monotonic_clock().now_ns());
   region.shares.store(terms.shares ? 1 : 0);
-  region.budget_bytes.store(terms.budget_bytes);
-  region.automatic.store(terms.automatic ? 1 : 0);
+  region.budget.found(terms.budget);
   region.bytes.store(sizeof(job_region));
   region.magic.store(job_region::right_magic, std::memory_order_release);
 }
@@ -313,7 +312,7 @@ bool job_mapping::is_removed() const noexcept {
 }
 
 bool job_mapping::found_again(const job_name& name) noexcept {
-  result<job_mapping> opened = open(name, {region_->budget_bytes.load(), region_->shares.load() != 0});
+  result<job_mapping> opened = open(name, {{region_->budget.load().bytes}, region_->shares.load() != 0});
   if (!opened) return false;
   job_mapping& other = opened.value();
   const void* const mapped =

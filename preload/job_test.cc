@@ -10,11 +10,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdarg>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/units.h"
@@ -24,6 +28,7 @@
 namespace far::preload {
 namespace {
 bool gives_up_at_signals = false;
+void (*when_memory_is_read)() = nullptr;
 }  // namespace
 }  // namespace far::preload
 
@@ -35,6 +40,18 @@ int posix_fallocate(int file, off_t offset, off_t bytes) {
   if (far::preload::gives_up_at_signals && sigismember(&blocked, SIGALRM) == 0) return EINTR;
   if (syscall(SYS_fallocate, file, 0, offset, bytes) == 0) return 0;
   return ftruncate(file, offset + bytes) == 0 ? 0 : errno;
+}
+
+// In place of the C library's: another process may act between a look at the terms and a look at the machine.
+int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if (far::preload::when_memory_is_read != nullptr && std::string_view(path) == "/proc/meminfo") {
+    far::preload::when_memory_is_read();
+  }
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 namespace far::preload {
@@ -52,7 +69,7 @@ class job_test : public testing::Test {
   }
 
   [[nodiscard]] std::unique_ptr<job> join(bool shares = true) const {
-    result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, shares});
+    result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes}, shares});
     EXPECT_TRUE(opened.ok()) << opened.error().message;
     if (!opened) return nullptr;
     result<std::unique_ptr<job>> joined = job::join(std::move(opened).value(), name_);
@@ -92,7 +109,7 @@ class job_test : public testing::Test {
 
 TEST_F(job_test, SignalsDoNotKeepItFromBeingFounded) {
   gives_up_at_signals = true;
-  const result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, true});
+  const result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes}, true});
   gives_up_at_signals = false;
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   sigset_t blocked;
@@ -106,7 +123,7 @@ TEST_F(job_test, ALimitOnFileSizesIsAnErrorAndDoesNotKill) {
     if (child == 0) {
       const rlimit limit{.rlim_cur = limit_bytes, .rlim_max = RLIM_INFINITY};
       if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
-      const result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, true});
+      const result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes}, true});
       _exit((opened ? 0 : opened.error().code) == expected ? 0 : 1);
     }
     int status = 0;
@@ -173,11 +190,11 @@ TEST_F(job_test, AStrangerIsRefused) {
   const std::unique_ptr<job> mine = join();
   job_name wrong = name_;
   wrong.secret[1] ^= 1;
-  const result<job_mapping> opened = job_mapping::open(wrong, {budget_bytes, true});
+  const result<job_mapping> opened = job_mapping::open(wrong, {{budget_bytes}, true});
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, EPERM);
   std::filesystem::permissions(name_.path, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
-  EXPECT_FALSE(job_mapping::open(name_, {budget_bytes, true}).ok()) << "a file that others can read is not ours";
+  EXPECT_FALSE(job_mapping::open(name_, {{budget_bytes}, true}).ok()) << "a file that others can read is not ours";
 }
 
 TEST_F(job_test, AProcessThatCallsExecGoesOnWithItsSlot) {
@@ -281,6 +298,42 @@ TEST_F(job_test, ResizeReachesAll) {
   mine->resize(32 * mib);
   EXPECT_EQ(totals_of(mine->region()).counted.budget_bytes, 32 * mib);
   EXPECT_LE(mine->ask(), 32 * mib);
+}
+
+int asked_pipe[2];
+int resized_pipe[2];
+
+// The other process does not get the lock, which this one holds, and does without.
+TEST_F(job_test, ResizeWinsAgainstAnAutomaticBudgetThatIsJustFollowed) {
+  ASSERT_EQ(pipe(asked_pipe), 0);
+  ASSERT_EQ(pipe(resized_pipe), 0);
+  result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes, true}, true});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  result<std::unique_ptr<job>> mine = job::join(std::move(opened).value(), name_);
+  ASSERT_TRUE(mine.ok()) << mine.error().message;
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::unique_ptr<job> other = join();
+    char byte = 0;
+    if (write(resized_pipe[1], "x", 1) != 1 || read(asked_pipe[0], &byte, 1) != 1) _exit(1);
+    other->resize(32 * mib);
+    _exit(write(resized_pipe[1], "x", 1) == 1 ? 0 : 1);
+  }
+  children_.push_back(child);
+  char byte = 0;
+  ASSERT_EQ(read(resized_pipe[0], &byte, 1), 1) << "it has joined";
+  when_memory_is_read = [] {
+    when_memory_is_read = nullptr;
+    char done = 0;
+    EXPECT_EQ(write(asked_pipe[1], "x", 1), 1);
+    EXPECT_EQ(read(resized_pipe[0], &done, 1), 1);
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // longer than between two decisions
+  static_cast<void>(mine.value()->exchange({}, {}));
+  EXPECT_EQ(when_memory_is_read, nullptr) << "the budget was to follow the machine";
+  const job_region& region = mine.value()->region();
+  EXPECT_EQ(region.budget.load().bytes, 32 * mib);
+  EXPECT_FALSE(region.budget.load().automatic);
 }
 
 TEST_F(job_test, WhatIsSaidOnceIsSaidOnceInTheWholeJob) {
