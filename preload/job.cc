@@ -1,9 +1,7 @@
 #include "preload/job.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 #include "platform/system_memory.h"
 #include "preload/job_shares.h"
 #include "preload/pressure_budget.h"
+#include "preload/process_identity.h"
 
 namespace far::preload {
 namespace {
@@ -82,28 +81,6 @@ void add(process_usage& to, const process_usage& from) {
   to.peak_rss_bytes = std::max(to.peak_rss_bytes, from.peak_rss_bytes);
 }
 
-// The start time of the process as the kernel counts it; 0 where /proc is missing. It distinguishes processes that have
-// had the same number.
-std::uint64_t start_time_of_this_process() {
-  const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  char text[1024];
-  const ssize_t got = read(file, text, sizeof text - 1);
-  close(file);
-  if (got <= 0) return 0;
-  text[got] = 0;
-  const char* at = std::strrchr(text, ')');  // the name may hold anything
-  for (int field = 2; at != nullptr && field < 22; ++field) {
-    at = std::strchr(at + 1, ' ');
-  }
-  return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
-}
-
-std::uint64_t pid_namespace_of_this_process() {
-  struct stat status{};
-  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
-}
-
 void set_program(job_slot& slot, const char* name) {
   const std::size_t length = std::min(std::strlen(name), slot.program.size());
   for (std::size_t i = 0; i < slot.program.size(); ++i) slot.program[i].store(i < length ? name[i] : '\0');
@@ -121,9 +98,9 @@ void forget(job_region& region, job_slot& slot) {
   slot.owner.store(0);
 }
 
-void end_slot(job_slot& slot) {
+void end_slot(job_slot& slot, job_slot_state how) {
   slot.ended_ns.store(now_ns());
-  slot.state.store(job_slot_state::ended);
+  slot.state.store(how);
 }
 
 result<std::uint64_t> new_owner() {
@@ -241,7 +218,7 @@ bool job::take_slot() noexcept {
     const job_slot& slot = region().slots[i];
     const job_slot_state state = slot.state.load();
     if (state == job_slot_state::running) continue;
-    const bool was_mine = state == job_slot_state::ended && start_time != 0 && slot.pid.load() == pid_ &&
+    const bool was_mine = state != job_slot_state::free && start_time != 0 && slot.pid.load() == pid_ &&
                           slot.start_time.load() == start_time && slot.pid_namespace.load() == space;
     if (was_mine) {
       before_ = slot.account.statistics();
@@ -256,7 +233,7 @@ bool job::take_slot() noexcept {
   }
   if (best == job_slots) return false;
   job_slot& slot = region().slots[best];
-  if (slot.state.load() == job_slot_state::ended) forget(region(), slot);
+  if (slot.state.load() != job_slot_state::free) forget(region(), slot);
   slot.account.store({}, {});
   slot.joined_ns.store(now_ns());
   slot.start_time.store(start_time);
@@ -311,7 +288,7 @@ void job::bury_the_dead() noexcept {
   for (std::size_t i = 0; i < job_slots; ++i) {
     job_slot& slot = region().slots[i];
     if (slot.state.load() != job_slot_state::running || slot.owner.load() == owner_) continue;
-    if (!mapping_.is_locked_elsewhere(job_mapping::lock_of_slot(i))) end_slot(slot);
+    if (!mapping_.is_locked_elsewhere(job_mapping::lock_of_slot(i))) end_slot(slot, job_slot_state::lost);
   }
 }
 
@@ -521,18 +498,27 @@ void job::record_child(const statistics& since_fork, const process_usage& used) 
   leave();
 }
 
+// With the lock of the job, when this process has left its slot. The file stays for those who hold no lock and will
+// come back to it: a process that is just becoming another program, and a child that has not joined yet. It has the
+// budget that the user has given the job since its start.
+bool job::is_last() const noexcept {
+  const bool any = std::any_of(region().slots.begin(), region().slots.end(), [](const job_slot& slot) {
+    const job_slot_state state = slot.state.load();
+    return state == job_slot_state::running || (state == job_slot_state::lost && still_runs(slot).value_or(true));
+  });
+  return !any && !has_living_children();
+}
+
 void job::leave() noexcept {
   if (!is_mine()) return;
   const lock_guard held(lock_);
   if (left_) return;
   left_ = true;
   if (!mapping_.is_intact() || !mapping_.lock_job(joining_deadline_ms)) return;  // the others will notice that it ended
-  if (still_has_slot()) end_slot(mine());
+  if (still_has_slot()) end_slot(mine(), job_slot_state::ended);
   bury_the_dead();
-  const bool last = std::none_of(region().slots.begin(), region().slots.end(),
-                                 [](const job_slot& slot) { return slot.state.load() == job_slot_state::running; });
   // It may have no right to do so, after a change of its user; then `farheap run` does it later.
-  if (last) unlink(name_.path.c_str());
+  if (is_last()) unlink(name_.path.c_str());
   mapping_.unlock(job_mapping::lock_of_slot(slot_));
   mapping_.unlock(job_mapping::job_lock);
 }

@@ -1,10 +1,11 @@
 // The shared state of a job's processes: a small file in memory, mapped by each, with the budget of all and one slot
 // for each process. docs/decisions/0023-a-process-tree-is-one-job.md.
 //
-// Locks, not process numbers, tell which processes are alive: a process holds a POSIX record lock on the byte of its
+// Locks, not process numbers, tell which processes have a share: a process holds a POSIX record lock on the byte of its
 // slot for as long as it lives or until it calls exec, and the kernel releases it however the process ends, in any
-// namespace. Byte 0 is the lock of the job: its holder decides. A process writes its own slot, except for its state and
-// its granted budget, which the holder of the job's lock writes.
+// namespace. Between its release at exec and the new program's joining, /proc tells that the process still runs, so
+// that nobody removes the file meanwhile. Byte 0 is the lock of the job: its holder decides. A process writes its own
+// slot, except for its state and its granted budget, which the holder of the job's lock writes.
 #pragma once
 
 #include <sys/types.h>
@@ -12,6 +13,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +31,9 @@ static_assert(shared_number::is_always_lock_free, "numbers are shared between pr
 inline constexpr std::size_t job_statistics = sizeof(engine::statistics) / sizeof(std::uint64_t);
 inline constexpr std::size_t job_slots = 256;
 
-enum class job_slot_state : std::uint32_t { free, running, ended };
+// ended: the process said so. lost: it does not hold the lock of its slot any more, because it was killed, or is just
+// becoming another program, which will take the slot again.
+enum class job_slot_state : std::uint32_t { free, running, ended, lost };
 
 // Shared counters. Readers never wait, and never see half of a number.
 struct shared_account {
@@ -139,8 +144,14 @@ struct job_name {
 // The directories where jobs are, the preferred one first.
 [[nodiscard]] std::vector<std::string> job_directories();
 
+// Whether the process of a slot whose lock is not held still runs; nothing where that cannot be told, as in another
+// namespace of processes.
+[[nodiscard]] std::optional<bool> still_runs(const job_slot& slot) noexcept;
+
 // Removes the files of jobs of this user in which no process is left, some time after they were made.
 void remove_abandoned_jobs() noexcept;
+// The same for one file that is older than `age_s`. Requires: this process is not of the job.
+void remove_abandoned_job(const std::string& path, time_t age_s) noexcept;
 
 // Terms of a job that is not there yet.
 struct job_terms {

@@ -220,6 +220,80 @@ TEST_F(job_test, AProcessThatCallsExecGoesOnWithItsSlot) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(job_test, TheFileStaysForAProcessThatIsBecomingAnotherProgram) {
+  std::unique_ptr<job> mine = join();
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  mine->resize(32 * mib);
+  const pid_t other = fork();
+  if (other == 0) {
+    const std::unique_ptr<job> beside = join();
+    if (write(said[1], "x", 1) != 1) _exit(1);
+    while (beside->ask() < 32 * mib) usleep(1000);  // until the first one is lost
+    beside->leave();
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(said[0], &byte, 1), 1) << "it has joined";
+  mine.reset();  // closes the descriptor, as exec does
+  int status = -1;
+  waitpid(other, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  remove_abandoned_job(name_.path, -1);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0) << "nor does anybody else remove it";
+  const std::unique_ptr<job> after = join();
+  EXPECT_EQ(after->ask(), 32 * mib);
+  EXPECT_EQ(totals_of(after->region()).processes, 2u);
+  after->leave();
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
+TEST_F(job_test, TheFileStaysForAChildThatHasNotJoinedYet) {
+  const std::unique_ptr<job> mine = join();
+  mine->resize(32 * mib);
+  int left[2];
+  ASSERT_EQ(pipe(left), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    if (read(left[0], &byte, 1) != 1) _exit(1);
+    const std::unique_ptr<job> itself = join();  // after an exec
+    const bool right = itself->ask() == 32 * mib;
+    itself->leave();
+    _exit(right ? 0 : 1);
+  }
+  mine->leave();
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  EXPECT_EQ(write(left[1], "x", 1), 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
+TEST_F(job_test, TheFileDoesNotStayForWhoWasKilled) {
+  const std::unique_ptr<job> mine = join();
+  const pid_t other = start_member(1);
+  kill(other, SIGKILL);
+  siginfo_t ended{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(other), &ended, WEXITED | WNOWAIT), 0) << "it stays a zombie";
+  mine->leave();
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
+TEST_F(job_test, TheFileOfKilledProcessesIsRemovedLater) {
+  const pid_t only = start_member(1);
+  remove_abandoned_job(name_.path, -1);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  kill(only, SIGKILL);
+  waitpid(only, nullptr, 0);
+  remove_abandoned_job(name_.path, 1000);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0) << "it is not so old";
+  remove_abandoned_job(name_.path, -1);
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
 TEST_F(job_test, AChildIsNotItsParent) {
   const std::unique_ptr<job> mine = join();
   engine::statistics counted;
