@@ -334,7 +334,7 @@ bool job_mapping::is_removed() const noexcept {
 }
 
 bool job_mapping::found_again(const job_name& name) noexcept {
-  result<job_mapping> opened = open(name, {{region_->budget.load().bytes}, region_->shares.load() != 0});
+  result<job_mapping> opened = open(name, {region_->budget.load(), region_->shares.load() != 0});
   if (!opened) return false;
   job_mapping& other = opened.value();
   const void* const mapped =

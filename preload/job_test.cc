@@ -272,6 +272,25 @@ TEST_F(job_test, TheFileStaysForAChildThatHasNotJoinedYet) {
   EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
 }
 
+// Where nobody knew of the child, or a later `farheap run` could not.
+TEST_F(job_test, AChildFoundsItsJobAgainOnTheSameTerms) {
+  result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes, true}, true});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const result<std::unique_ptr<job>> mine = job::join(std::move(opened).value(), name_);
+  ASSERT_TRUE(mine.ok()) << mine.error().message;
+  const pid_t child = fork();
+  if (child == 0) {
+    job& itself = *mine.value();
+    itself.forget_parent();
+    if (unlink(name_.path.c_str()) != 0 || !itself.join_as_child({}, {}).ok()) _exit(2);
+    const job_region& region = itself.region();
+    _exit(region.budget.load().automatic && region.budget.load().bytes == budget_bytes && itself.shares() ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(job_test, TheFileDoesNotStayForWhoWasKilled) {
   const std::unique_ptr<job> mine = join();
   const pid_t other = start_member(1);
