@@ -15,6 +15,10 @@ class forecast {
   }
   // In most cases. Also before there was any.
   [[nodiscard]] bool is_right() const noexcept { return share_.load(std::memory_order_relaxed) >= all / 2; }
+  // At least once in so many cases.
+  [[nodiscard]] bool comes_true_once_in(std::uint32_t cases) const noexcept {
+    return share_.load(std::memory_order_relaxed) >= all / cases;
+  }
   // As if there had been none.
   void forget() noexcept { share_.store(all, std::memory_order_relaxed); }
 

@@ -44,6 +44,12 @@ class eviction_filter {
   // their pointers brings them back to the same place by the hardware guard.
   [[nodiscard]] virtual eviction_verdict decide(const eviction_candidates& leaving, bool hard_pressed) noexcept = 0;
 
+  // Whether the page leaves `unused` unless frames are short: it is used by means of a software guard only.
+  [[nodiscard]] virtual bool leaves_unused(page_id page) const noexcept {
+    static_cast<void>(page);
+    return false;
+  }
+
   // The hardware guard found an access to a page that is not Resident: no software guard had looked. Called before the
   // page is fetched, perhaps inside a fault handler; the same limits apply.
   virtual void on_unguarded_miss(page_id page) noexcept { static_cast<void>(page); }

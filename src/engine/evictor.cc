@@ -146,7 +146,8 @@ bool evictor::finish_batches(caller who) {
   return progress;
 }
 
-// Pages are sorted by address, because runs of neighbours cost one call each. Clean ones are dropped at once. Of the
+// Pages are sorted by address, because runs of neighbours cost one call each. Clean ones are dropped at once, and
+// suspects that are found clean. Of the
 // dirty ones, those that nobody can write to meanwhile come first, and are lifted together.
 bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   batch* const into = free_batch();
@@ -166,7 +167,7 @@ bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   std::array<std::array<page_id, batch_pages>, 3> sorted;
   std::array<std::size_t, 3> count{};
   for (const leaving_page& leaving : std::span(claimed).first(claimed_count)) {
-    const std::size_t kind = !shared_.pages.load(leaving.page).dirty() ? 0 : leaving.unused ? 1 : 2;
+    const std::size_t kind = is_clean(leaving) ? 0 : leaving.unused ? 1 : 2;
     sorted[kind][count[kind]++] = leaving.page;
   }
   drop_clean({sorted[0].data(), count[0]});
@@ -230,6 +231,18 @@ void evictor::give_back(page_id page) {
   ++kept_;
 }
 
+// A suspect that nobody can write to meanwhile is looked at in place. If it has to stay after all, it is not watched
+// any more, and counts as written.
+bool evictor::is_clean(const leaving_page& one) {
+  const page_word word = shared_.pages.load(one.page);
+  if (!word.dirty()) return true;
+  if (!one.unused || !word.has_place()) return false;
+  const std::byte* const bytes = shared_.space.unused_bytes(one.page);
+  if (!shared_.checks.is_unchanged(one.page, bytes)) return false;
+  shared_.checks.keep(one.page, bytes);
+  return true;
+}
+
 void evictor::drop_clean(std::span<page_id> clean) {
   std::array<page_range, batch_pages> ranges;
   const std::size_t count = put_runs(clean, ranges);
@@ -269,9 +282,12 @@ std::size_t evictor::drop_one_by_one(page_range refused) {
 // A clean page without a slot was read before it was ever written: all zeros, as if never touched.
 void evictor::finish_clean(page_id page) {
   const unsigned epoch = shared_.evictions.epoch();
-  if (shared_.pages.load(page).writes_expected()) shared_.writes.note(false);
+  const page_word before = shared_.pages.load(page);
+  if (before.writes_expected()) shared_.writes.note(false);
+  if (before.has_place()) shared_.later_writes.note(false);
   shared_.pages.update(page, [epoch](page_word word) {
     return word.with_state(word.has_place() ? state::remote : state::untouched)
+        .with_dirty(false)
         .with_accessed(false)
         .with_writes_expected(false)
         .with_epoch(epoch);
@@ -354,7 +370,8 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   const page_word before = shared_.pages.load(page);
   lifted.page = page;
   lifted.now = entry::phase::writing;
-  const bool unchanged = shared_.checks.note(page, staging_of(into, position));
+  const bool unchanged = before.has_place() && shared_.checks.is_unchanged(page, staging_of(into, position));
+  if (!unchanged || shared_.checks.by_pieces()) shared_.checks.note(page, staging_of(into, position));
   if (before.has_place()) {
     shared_.free_slot(unchanged ? lifted.slot : before.place());
     if (unchanged) lifted.slot = before.place();
@@ -364,7 +381,8 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   // The last visit predicts the next: a suspect that turns out clean costs a lift too many, a page taken for clean that
   // is written costs a fault too many, and the two are about as dear.
   const bool written = lifted.now == entry::phase::writing;
-  if (before.has_place()) shared_.writes.note(written);
+  if (before.writes_expected()) shared_.writes.note(written);
+  if (before.has_place()) shared_.later_writes.note(written);
   shared_.rescued[staged].store(0, std::memory_order_relaxed);
   shared_.pages.update(
       page, [=](page_word word) { return word.with_lifted(true).with_place(staged).with_writes_expected(written); });

@@ -95,6 +95,7 @@ class evictor {
   };
   [[nodiscard]] std::size_t ask_filter(std::span<leaving_page> claimed, bool hard_pressed) FAR_REQUIRES(lock);
   void note_fruit(bool moved) FAR_REQUIRES(lock);
+  [[nodiscard]] bool is_clean(const leaving_page& one);
   void drop_clean(std::span<page_id> clean) FAR_REQUIRES(lock);
   [[nodiscard]] std::size_t drop_one_by_one(page_range refused) FAR_REQUIRES(lock);
   void finish_clean(page_id page);

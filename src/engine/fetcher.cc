@@ -440,9 +440,11 @@ void fetcher::lose(flight& incoming) {
 }
 
 // How a page is mapped when it comes in for a read: writable if the last visit saw a write, and such pages mostly are
-// written again, which saves the fault of the next write; then its hash tells at eviction whether there was one.
+// written again, or if it costs little to look whether it was, which saves the fault of the next write; then its hash
+// tells at eviction whether there was one.
 platform::mapping fetcher::mapping_for_read(page_id page, bool forecast_is_right) const {
-  const bool writable = !shared_.writes_tracked || (forecast_is_right && shared_.pages.load(page).writes_expected());
+  const bool writable = !shared_.writes_tracked || (forecast_is_right && shared_.pages.load(page).writes_expected()) ||
+                        shared_.may_be_written_later(page);
   return writable ? platform::mapping::writable : platform::mapping::write_protected;
 }
 
@@ -482,6 +484,10 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, c
     done += shared_.space.install({run[done].page, run.size() - done}, source + done * page_bytes, how, &failure);
     if (done == run.size()) break;
     wait_for_kernel_memory(failure, &waiting);
+  }
+  const bool are_suspects = how == platform::mapping::writable && !why.write;
+  for (std::size_t i = 0; are_suspects && i < run.size(); ++i) {
+    shared_.checks.watch(run[i].page, source + i * page_bytes);
   }
   for (const arrival& arrived : run) make_resident(arrived.page, why, how == platform::mapping::writable);
   shared_.count.fetched_pages.add(run.size());

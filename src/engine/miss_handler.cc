@@ -236,6 +236,7 @@ outcome miss_handler::first_write(page_id page, page_word word) {
       return now.with_state(state::resident).with_dirty(true).with_accessed(true).with_place(page_word::no_place);
     });
     if (before.writes_expected()) shared_.writes.note(true);
+    if (before.has_place() && written == page) shared_.later_writes.note(true);
     if (before.has_place()) shared_.free_slot(before.place());
     shared_.admit(written, temperature::warm);  // the policy may have named it as a victim meanwhile
   }

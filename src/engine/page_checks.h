@@ -5,7 +5,11 @@
 // have different bytes for the same page, each with a table of its own.
 //
 // A page has one hash of 64 bits; or, where parts of pages are read (object_reader.h), one of 32 bits for each of its
-// eight pieces, so that a part can be checked without the rest.
+// eight pieces, so that a part can be checked without the rest. That is enough for bytes which are nearly always right,
+// and too little to tell whether a suspect (residency.h) was written: a write to one piece of it would be lost once in
+// 2^32 times. So while a suspect is Resident, a hash of 64 bits of all its bytes takes the place of two of the pieces'.
+// They are computed anew when it leaves. A check of such a part meanwhile says that it is wrong, and the page is not
+// Remote: then the part is of no use anyway.
 #pragma once
 
 #include <array>
@@ -37,15 +41,25 @@ class page_checks {
   }
   [[nodiscard]] bool by_pieces() const { return words_a_page_ > 1; }
 
-  // The page leaves with these bytes, if it does. Returns whether it left with the same bytes the last time. Requires:
-  // the caller owns the page in Evicting.
-  bool note(page_id page, const std::byte* bytes) {
-    bool same = true;
-    for (std::size_t i = 0; i < words_a_page_; ++i) {
-      const std::uint64_t fresh = word_of(bytes, i);
-      same &= at(page, i).exchange(fresh, std::memory_order_relaxed) == fresh;
-    }
-    return same;
+  // The page comes in as a suspect, with these bytes, which are those that it left with. Requires: the caller owns it
+  // in Fetching.
+  void watch(page_id page, const std::byte* bytes) {
+    if (by_pieces()) at(page, 0).store(hash_(bytes), std::memory_order_relaxed);
+  }
+  // Whether a suspect has the bytes that it came with. Of one that was not watched it says no, where there are hashes
+  // of pieces. Requires: the caller owns it in Evicting.
+  [[nodiscard]] bool is_unchanged(page_id page, const std::byte* bytes) const {
+    return at(page, 0).load(std::memory_order_relaxed) == hash_(bytes);
+  }
+
+  // It has, and leaves as it came. Requires: as is_unchanged().
+  void keep(page_id page, const std::byte* bytes) {
+    if (by_pieces()) at(page, 0).store(word_of(bytes, 0), std::memory_order_relaxed);
+  }
+
+  // The page leaves with these bytes, if it does. Requires: the caller owns the page in Evicting.
+  void note(page_id page, const std::byte* bytes) {
+    for (std::size_t i = 0; i < words_a_page_; ++i) at(page, i).store(word_of(bytes, i), std::memory_order_relaxed);
   }
 
   // Whether the page left with these bytes. Requires: the caller owns the page in Fetching, or reads its word again

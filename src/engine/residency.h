@@ -39,7 +39,7 @@ inline constexpr unsigned state_count = 7;
 //
 //     bits  0-2   state
 //     bit   3     dirty: the bytes may be nowhere else. A dirty page that has a slot is a suspect: it was mapped
-//                 writable because writes were expected, and its hash tells at eviction whether one came
+//                 writable because a write may come, and its hash tells at eviction whether one came
 //     bit   4     accessed: used since the policy last looked
 //     bit   5     queued: the policy holds an entry for the page
 //     bit   6     lifted: Evicting, and the bytes are in staging; then `place` is a staging index

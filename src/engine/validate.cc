@@ -25,7 +25,8 @@ void check_word(const core& shared, page_id page, tally* sum) {
       FAR_CHECK(!word.has_place() && !word.dirty(), "I3: an Untouched page has no bytes anywhere");
       return;
     case state::resident:
-      FAR_CHECK(!word.dirty() || !word.has_place() || word.writes_expected() || !shared.writes_tracked,
+      FAR_CHECK(!word.dirty() || !word.has_place() || word.writes_expected() || !shared.writes_tracked ||
+                    shared.filter != nullptr,
                 "I3: a dirty page has a slot only while it is a suspect");
       FAR_CHECK(word.queued(), "a Resident page is in the policy's care");
       ++sum->frames;

@@ -40,6 +40,7 @@ struct control_block {
   identity who;
   miss_room misses;
   std::uint64_t number = 0;
+  bool has_waited = false;  // or yielded, since the last yield_unless_waited()
   fiber::priority usual = priority::normal;
   char name[name_bytes] = {};
 

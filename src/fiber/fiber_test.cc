@@ -118,6 +118,30 @@ TEST(fibers, yield_takes_turns) {
   EXPECT_EQ(order, expected);
 }
 
+TEST(fibers, one_that_has_waited_need_not_yield) {
+  scheduler workers(with_workers(1));
+  std::string order;
+  workers
+      .spawn([&] {
+        handle a = workers.spawn([&] {
+          for (int i = 0; i < 4; ++i) order += 'a', yield_unless_waited();
+        });
+        handle b = workers.spawn([&] {
+          for (int i = 0; i < 4; ++i) {
+            order += 'b';
+            yield();
+            order += 'B';
+            yield_unless_waited();
+          }
+        });
+        a.join();
+        b.join();
+      })
+      .join();
+  EXPECT_EQ(order, "abaBbaBbaBbB");
+  yield_unless_waited();  // on a thread there is nothing to do
+}
+
 TEST(fibers, sleepers_wake_in_the_order_of_their_deadlines) {
   scheduler workers(with_workers(1));
   // The order is told by the deadlines only when all have gone to sleep before the first one: try until that is so.

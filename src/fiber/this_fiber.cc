@@ -44,6 +44,13 @@ void yield() noexcept {
   }
 }
 
+void yield_unless_waited() noexcept {
+  control_block* const self = current_fiber();
+  if (self == nullptr) return;
+  if (!self->has_waited) worker::current()->yield(*self);
+  self->has_waited = false;
+}
+
 void sleep_until(time_point when) noexcept {
   waiter nobody;  // wakes it
   static_cast<void>(nobody.park_until(when));

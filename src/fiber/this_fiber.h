@@ -15,6 +15,9 @@ namespace far::fiber {
 // another worker, as after everything in this folder that waits: addresses of thread-local variables, errno among them,
 // must be taken again.
 void yield() noexcept;
+// The same, but only if the fiber has not let others run since the last call of this. For what mostly waits by itself,
+// and would keep the worker where it never has to. Nothing on an OS thread.
+void yield_unless_waited() noexcept;
 
 void sleep_until(time_point when) noexcept;
 void sleep_for(std::chrono::nanoseconds how_long) noexcept;

@@ -159,6 +159,7 @@ __attribute__((no_sanitize_address)) void worker::leave(control_block& self, dep
   how.fiber = &self;
   control_block* const next = ++since_poll_ < switches_between_polls ? ready.pop() : nullptr;
   set_current(next);
+  self.has_waited = true;
   context* to = &own_;
   if (next != nullptr) {
     next->home = this;

@@ -104,10 +104,9 @@ class far_memory {
 
  private:
   // A fiber that never waited would keep its worker. The other fibers of the worker would stay in the scopes in which
-  // they wait, so no page would ripen, and all would have to be forced out.
-  static void let_others_run() {
-    if (fiber::on_fiber()) fiber::yield();
-  }
+  // they wait, so no page would ripen, and all would have to be forced out. One whose last miss waited has let them
+  // run.
+  static void let_others_run() { fiber::yield_unless_waited(); }
   [[noreturn]] static void throw_lost(std::uintptr_t address);
 
   std::atomic<bool> says_full_{false};  // that the addresses have run out was said

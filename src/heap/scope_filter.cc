@@ -149,6 +149,11 @@ engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates&
   return said;
 }
 
+bool scope_filter::leaves_unused(engine::page_id page) const noexcept {
+  const object_heap* const heap = heap_.load(std::memory_order_acquire);
+  return heap != nullptr && !heap->pages.is_loose(page);
+}
+
 void scope_filter::on_unguarded_miss(engine::page_id page) noexcept {
   object_heap* const heap = heap_.load(std::memory_order_acquire);
   if (heap == nullptr || !holds_small_objects(*heap, page)) return;

@@ -30,6 +30,8 @@ class scope_filter final : public engine::eviction_filter {
   [[nodiscard]] engine::eviction_verdict decide(const engine::eviction_candidates& leaving,
                                                 bool hard_pressed) noexcept override;
 
+  [[nodiscard]] bool leaves_unused(engine::page_id page) const noexcept override;
+
   // Stops the program when the page belongs to small objects and nobody can have a pointer into it: somebody uses an
   // object outside its scope, and would get bytes that may have moved. In checked builds (FARHEAP_CHECKED) every such
   // use comes here.

@@ -101,7 +101,8 @@ void slot_reader::read_all(std::span<awaited_read> reads) {
 
 // Starts the read on the first reader that is not held and has room.
 engine::read_outcome slot_reader::start(engine::object_read& one) noexcept {
-  const std::size_t preferred = static_cast<std::size_t>(one.page);
+  // Each thread has one of its own as far as there are enough: what it writes there stays in its cache.
+  const std::size_t preferred = host_.preferred_fetcher();
   for (std::size_t i = 0; i < readers_.size(); ++i) {
     engine::object_reader& reader = *readers_[(preferred + i) % readers_.size()];
     if (!reader.has_room() || !reader.lock.try_lock()) continue;

@@ -50,6 +50,9 @@ class address_space {
   // addresses; `copies` is any memory of the runtime. Returns how many pages, from the first, were lifted.
   [[nodiscard]] virtual std::size_t lift_unused(std::span<const page_range> ranges, std::byte* copies) = 0;
 
+  // The bytes of a mapped page, in place. Requires: as lift_unused.
+  [[nodiscard]] virtual const std::byte* unused_bytes(page_id page) = 0;
+
   // Moves mapped pages to another place in the heap, where they become writable. Requires: both ranges are guarded and
   // nothing is mapped at `to`. Returns how many pages, from the first, were moved; the next one is locked, or the
   // kernel has no bytes for it.

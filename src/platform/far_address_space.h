@@ -24,6 +24,7 @@ class far_address_space final : public address_space {
   [[nodiscard]] std::size_t install(page_range range, const std::byte* source, mapping how, int* error_code) override;
   [[nodiscard]] std::size_t lift(page_range range, std::byte* staging) override;
   [[nodiscard]] std::size_t lift_unused(std::span<const page_range> ranges, std::byte* copies) override;
+  [[nodiscard]] const std::byte* unused_bytes(page_id page) override { return address_of(page); }
   [[nodiscard]] std::size_t relocate(page_range range, page_id to) override;
   [[nodiscard]] std::size_t drop(std::span<const page_range> ranges) override;
   void allow_write(page_range range) override;

@@ -6,6 +6,9 @@
 // its place. When the object has left the page by the object path, the page may come back for another object, and be
 // ready.
 //
+// In some runs the page is a suspect: it came in writable, and its slot still has the bytes that it came with. Then the
+// evictor first looks at it in place, and drops it if it is as it came (engine/evictor.cc: is_clean).
+//
 // A mutator publishes nothing but its scopes: a number, odd while a scope is open. All promises hang on the order of
 // that store, the look at the ready byte, and the evictor's fence.
 //
@@ -39,6 +42,8 @@ enum class bug : std::uint8_t {
   logs_late,                // a scope that logs does so after it has looked whether the page is there
   logs_and_trusts_ready,    // ... or uses a page that is ready, without logging it
   log_full_unannounced,     // ... or goes on without logging, and does not say so
+  looks_at_bytes_early,     // the evictor looks whether a suspect was written before it waits for the scopes
+  forced_looked_at,         // ... or at one that leaves while scopes are open, and drops it
 };
 
 enum thread : std::uint8_t { first_mutator, second_mutator, evictor, pressure, neighbour, threads };
@@ -68,6 +73,8 @@ struct world {
   std::uint8_t condemned = 0;
   std::uint8_t comes_by_object = 0;  // of a remote page
   std::uint8_t is_short = 0;         // of frames
+  std::uint8_t is_suspect = 0;
+  std::uint8_t is_as_it_came = 0;  // as the evictor saw
   std::uint8_t round = 0;
   std::uint8_t seen[2] = {};  // the scopes, when the evictor looked
   std::uint8_t scopes[2] = {};
@@ -230,7 +237,41 @@ const char* read_log(world& s) {
   return end_round(s, "gives a page back that is in a log");
 }
 
+// Looks at the bytes of a suspect, one half at a time.
+const char* look_at_half(world& s, std::size_t half, std::uint8_t same, std::uint8_t differs) {
+  const bool is_same = s.far[half] == s.memory.get(field_of(old_place, half));
+  s.is_as_it_came = is_same;
+  return go(s, evictor, is_same ? same : differs, half == 0 ? "looks at one half" : "looks at the other half");
+}
+
+// The page leaves while scopes are open, by the page path.
+const char* force_out(world& s) {
+  switch (s.at[evictor]) {
+    case 20:
+      if (s.condemned == 0 || s.page != resident) return end_round(s, "leaves a page that was touched");
+      s.page = evicting;
+      return go(s, evictor, 21, "claims the page while scopes are open");
+    case 21:
+      if (s.is_suspect != 0 && s.without == bug::forced_looked_at) return look_at_half(s, 0, 22, 23);
+      return go(s, evictor, 23, "is going to move the page");
+    case 22: return look_at_half(s, 1, 24, 23);
+    case 24: leave(s, false); return end_round(s, "drops the page, which is as it came");
+    case 23:
+      // The move takes the page away from everybody: the kernel interrupts the processors.
+      if (s.without != bug::forced_without_flush) {
+        s.memory.fence(0);
+        s.memory.fence(1);
+      }
+      s.far[0] = s.memory.get(field_of(old_place, 0));
+      s.far[1] = s.memory.get(field_of(old_place, 1));
+      leave(s, s.without == bug::forced_by_object_path);
+      return end_round(s, "moves the page out");
+    default: return nullptr;
+  }
+}
+
 const char* evict(world& s) {
+  const bool looks_early = s.is_suspect != 0 && s.without == bug::looks_at_bytes_early;
   const bool fences = s.without != bug::no_membarrier;
   const bool looks_first = s.without == bug::looks_before_condemning;
   switch (s.at[evictor]) {
@@ -242,7 +283,9 @@ const char* evict(world& s) {
       }
       return go(s, evictor, 1, "begins");
     case 1: s.condemned = 1; return go(s, evictor, 2, "condemns the page");
-    case 2: s.memory.put(ready, 0); return go(s, evictor, looks_first ? 6 : 3, "makes it not ready");
+    case 2: s.memory.put(ready, 0); return go(s, evictor, looks_first ? 6 : looks_early ? 30 : 3, "makes it not ready");
+    case 30: return look_at_half(s, 0, 31, 3);
+    case 31: return look_at_half(s, 1, 3, 3);
     case 3:
       if (fences) s.memory.fence(0);
       return go(s, evictor, 4, "makes the first mutator pass the membarrier");
@@ -276,29 +319,22 @@ const char* evict(world& s) {
         s.page = resident;
         return end_round(s, "gives a page back that has become ready");
       }
-      return go(s, evictor, 9, "finds it not ready");
+      return go(s, evictor,
+                s.is_suspect == 0 ? 9
+                : looks_early     ? (s.is_as_it_came != 0 ? 17 : 9)
+                                  : 15,
+                "finds it not ready");
+    case 15: return look_at_half(s, 0, 16, 9);
+    case 16: return look_at_half(s, 1, 17, 9);
+    case 17: leave(s, true); return end_round(s, "drops the page, which is as it came");
     case 9: s.far[0] = s.memory.get(field_of(old_place, 0)); return go(s, evictor, 10, "copies one half");
     case 10: s.far[1] = s.memory.get(field_of(old_place, 1)); return go(s, evictor, 11, "copies the other half");
     case 11: leave(s, true); return end_round(s, "drops the page, to be fetched by objects");
-    case 20:
-      if (s.condemned == 0 || s.page != resident) return end_round(s, "leaves a page that was touched");
-      s.page = evicting;
-      return go(s, evictor, 21, "claims the page while scopes are open");
-    case 21:
-      // The move takes the page away from everybody: the kernel interrupts the processors.
-      if (s.without != bug::forced_without_flush) {
-        s.memory.fence(0);
-        s.memory.fence(1);
-      }
-      s.far[0] = s.memory.get(field_of(old_place, 0));
-      s.far[1] = s.memory.get(field_of(old_place, 1));
-      leave(s, s.without == bug::forced_by_object_path);
-      return end_round(s, "moves the page out");
-    default: return nullptr;
+    default: return force_out(s);
   }
 }
 
-verdict explore(bug without, logging log_kind = no_log) {
+verdict explore(bug without, logging log_kind = no_log, bool is_suspect = false) {
   const auto has_ended = [](thread who) { return [who](const world& s) { return s.at[who] == ended; }; };
   explorer<world> all(
       {{"first mutator", [](world& s) { return mutate(s, first_mutator); }, has_ended(first_mutator)},
@@ -324,12 +360,13 @@ verdict explore(bug without, logging log_kind = no_log) {
   world initial;
   initial.without = without;
   initial.log_kind = log_kind;
+  initial.is_suspect = is_suspect;
   initial.memory.put(ready, 1);
   return all.explore(initial, 40'000'000);
 }
 
-void expect_found(bug without, logging log_kind = no_log) {
-  const verdict found = explore(without, log_kind);
+void expect_found(bug without, logging log_kind = no_log, bool is_suspect = false) {
+  const verdict found = explore(without, log_kind, is_suspect);
   EXPECT_TRUE(found.breaks("an object in use stays") || found.breaks("no write is lost") ||
               found.breaks("reads what it wrote") || found.breaks("comes back whole"))
       << found.trace;
@@ -346,6 +383,23 @@ TEST(grace_eviction_model, holds_when_a_scope_logs) {
     EXPECT_TRUE(found.holds) << found.trace;
     EXPECT_GT(found.states, 10'000u);
   }
+}
+TEST(grace_eviction_model, holds_for_a_suspect) {
+  const verdict found = explore(bug::none, with_log, true);
+  EXPECT_TRUE(found.holds) << found.trace;
+  EXPECT_GT(found.states, 10'000u);
+}
+TEST(grace_eviction_model, finds_the_suspect_that_is_looked_at_too_early) {
+  expect_found(bug::looks_at_bytes_early, no_log, true);
+}
+TEST(grace_eviction_model, finds_the_suspect_that_is_looked_at_while_scopes_are_open) {
+  expect_found(bug::forced_looked_at, with_log, true);
+}
+TEST(grace_eviction_model, finds_the_evictor_of_a_suspect_that_does_not_wait) {
+  expect_found(bug::no_grace, no_log, true);
+}
+TEST(grace_eviction_model, finds_the_evictor_of_a_suspect_that_ignores_a_touch) {
+  expect_found(bug::ignores_touch, no_log, true);
 }
 TEST(grace_eviction_model, finds_the_evictor_that_does_not_read_the_log) {
   expect_found(bug::log_not_read, with_log);

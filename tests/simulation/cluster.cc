@@ -138,6 +138,11 @@ void cluster::check_copies() const {
                 [this](backend::slot_id slot) { return user_->is_settled(slot); }, threads_.slices());
 }
 
+void cluster::describe_slot(backend::slot_id slot, const tier_books::right_bytes& fits) const {
+  books_->describe_slot(
+      slot, [this](std::size_t server, backend::slot_id stored) { return bytes(server, stored); }, fits);
+}
+
 std::vector<cluster::count> cluster::counted() const {
   std::vector<count> all{{"troubles", troubles_}, {"crashes", crashes_}};
   if (!chosen_.has_parity) all.push_back({"pairs in trouble", pairs_});

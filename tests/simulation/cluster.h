@@ -83,6 +83,9 @@ class cluster {
   // Every settled slot has the same bytes in all copies that are current, and there is one. Requires quiescence.
   void check_copies() const;
 
+  // For people, on standard error: who has the bytes of a slot, of which `fits` says whether they are right.
+  void describe_slot(backend::slot_id slot, const tier_books::right_bytes& fits) const;
+
   // Counts of what a run came across, for people, and to see that it did come across everything.
   using count = far::simulation::server_count;
   [[nodiscard]] virtual std::vector<count> counted() const;
@@ -113,6 +116,9 @@ class cluster {
     std::uint64_t longest_slices = 3000;
   };
 
+  // Whether the layer may copy something from it at any moment. Only the writer of a page can tell wrong bytes, so
+  // wrong ones would spread.
+  [[nodiscard]] bool may_be_copied_from(std::size_t server) const { return books_->may_be_copied_from(server); }
   // How many groups the far tier has a copy of on it.
   [[nodiscard]] std::uint64_t groups_on(std::size_t server) const;
   [[nodiscard]] bool is_ending() const { return calm_ || stopping_; }

@@ -54,7 +54,7 @@ TEST_F(directed, a_read_that_fails_for_seconds_is_tried_again_until_it_succeeds)
     clock_.advance_to(clock_.now_ns() + 10'000'000);
   }
   EXPECT_EQ(state_of(0), state::fetching);
-  EXPECT_LT(far_.failed_reads(), 40u) << "the pauses grow";
+  EXPECT_LT(far_.failed_reads(word_of(0).place()), 40u) << "the pauses grow";
   far_.faults().set_failing_reads_per_million(0);
   EXPECT_EQ(resolve(0, false, 1'000'000), outcome::resolved);
   check(range);

@@ -3,12 +3,16 @@
 //            [--verbose]
 //
 // Runs COUNT seeds, from N on. When one fails, prints the command that repeats it, and ends. The build decides with the
-// seed what happens (scheduler.h), so a failure is repeated with the program that showed it.
+// seed what happens (scheduler.h), and nothing else does (determinism_test.py). So a failure also prints by what build
+// and of which commit it was, and a digest of all choices until then: who has the same digest in the same slice is on
+// the same way.
 //
 // With --seconds it begins no seed after that time, goes on after a failure, and runs J seeds at a time; COUNT is the
 // most then, and without it there is no limit. With --today the first seed is made of the date, or is
 // FARHEAP_SIMULATION_SEED. The last line says what was run.
+#include <malloc.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +26,7 @@
 
 #include "base/log.h"
 #include "campaign.h"
+#include "scheduler.h"
 #include "server/event_log.h"
 #include "simulation.h"
 #include "tally.h"
@@ -44,13 +49,37 @@ struct arguments {
 
 char repeat_command[512];
 
-// In a signal handler, or on the way out of a sanitizer.
-void print_repeat_command() {
-  static_cast<void>(!write(STDERR_FILENO, repeat_command, std::strlen(repeat_command)));
+// The commit of the folder that the program is in. In a signal handler.
+void print_commit() {
+  char program[512];
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof program);
+  const char* const slash = length > 0 ? static_cast<const char*>(memrchr(program, '/', std::size_t(length))) : nullptr;
+  if (slash == nullptr) return;
+  program[slash - program] = '\0';
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    execlp("git", "git", "-C", program, "log", "-1", "--format=  of commit %h of %cd: %s", static_cast<char*>(nullptr));
+    _exit(1);
+  }
+  if (child > 0) waitpid(child, nullptr, 0);
+}
+
+// In a signal handler.
+void print_last_words() {
+  const auto shown = [](std::uint64_t number) { return static_cast<unsigned long long>(number); };
+  const far::simulation::scheduler::moment now = far::simulation::scheduler::now();
+  char words[256];
+  std::snprintf(words, sizeof words, "  in slice %llu, digest %016llx, of a build with %s\n", shown(now.slice),
+                shown(now.digest), SIMULATION_BUILD);
+  for (const char* line : {static_cast<const char*>(repeat_command), static_cast<const char*>(words)}) {
+    static_cast<void>(!write(STDERR_FILENO, line, std::strlen(line)));
+  }
+  print_commit();
 }
 
 void on_death(int number) {
-  print_repeat_command();
+  print_last_words();
   signal(number, SIG_DFL);
   raise(number);
 }
@@ -148,13 +177,16 @@ report run_one(const char* program, const run_options& chosen) {
   return far::simulation::run_simulation(chosen);
 }
 
-// Now and then once more: the same seed must make the same run.
+// Now and then once more, where memory that nobody has written to holds something else: the same seed must make the
+// same run.
 report run_and_repeat(const char* program, const run_options& one, bool verbose) {
   constexpr std::uint64_t seeds_between_repetitions = 25;
   const report first = run_one(program, one);
-  if (one.seed % seeds_between_repetitions == 0 && !verbose && run_one(program, one).digest != first.digest) {
-    far::simulation::fail("the same seed made another run");
-  }
+  if (one.seed % seeds_between_repetitions != 0 || verbose) return first;
+  mallopt(M_PERTURB, 0xa5);
+  const report second = run_one(program, one);
+  mallopt(M_PERTURB, 0);
+  if (second.digest != first.digest) far::simulation::fail("the same seed made another run");
   return first;
 }
 

@@ -149,6 +149,10 @@ void model::end_discard(page_range range, bool may_stay) {
   }
 }
 
+void model::end_overwrite(page_range range) {
+  for (page_id page = range.first; page < range.end(); ++page) pages_[page].discarding = false;
+}
+
 void model::drop_behind(page_id page) {
   void_watches({page, 1});
   for (part_state& part : pages_[page].parts) part.may_be_zero = true;

@@ -56,6 +56,11 @@ class model {
   void begin_discard(page_range range);
   void end_discard(page_range range, bool may_stay);
 
+  // Around a statement that the program overwrites all of the pages before it reads there: what it does not write holds
+  // zeros or what it held from then on, and once it was read, that.
+  void begin_overwrite(page_range range) { begin_discard(range); }
+  void end_overwrite(page_range range);
+
   // The program drops a page by a system call that nobody sees: it holds zeros or what it held, and once it was read,
   // that.
   void drop_behind(page_id page);

@@ -9,8 +9,11 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "base/page_hash.h"
 #include "engine/engine.h"
 #include "model.h"
 #include "object_reads.h"
@@ -25,6 +28,21 @@ using engine::read_outcome;
 using engine::state;
 
 constexpr page_range pages{0, 64};
+constexpr std::uint64_t hash_seed = 5;
+
+// Two numbers with which a piece of a page, otherwise zeros, has the same hash of 32 bits.
+std::pair<std::uint64_t, std::uint64_t> numbers_with_equal_hashes() {
+  const page_hasher hash(hash_seed);
+  std::array<std::uint64_t, hashed_piece_bytes / sizeof(std::uint64_t)> piece{};
+  std::unordered_map<std::uint32_t, std::uint64_t> seen;
+  for (std::uint64_t number = 1;; ++number) {
+    piece[0] = number;
+    const auto of_piece =
+        static_cast<std::uint32_t>(hash(reinterpret_cast<const std::byte*>(piece.data()), sizeof piece));
+    const auto [before, is_new] = seen.emplace(of_piece, number);
+    if (!is_new) return {before->second, number};
+  }
+}
 
 // With a far tier that takes its time, and with one whose bytes are a memory access away, where reads end at once.
 class object_reader_test : public stepped_engine, public testing::TestWithParam<bool> {
@@ -32,7 +50,7 @@ class object_reader_test : public stepped_engine, public testing::TestWithParam<
   object_reader_test()
       : stepped_engine(1024),
         far_(keep(std::make_unique<simulated_backend>(threads_, random_, clock_, tier(GetParam())))) {
-    start({.budget_pages = 600, .reads_parts = true});
+    start({.budget_pages = 600, .reads_parts = true, .hash_seed = hash_seed});
     reader_ = engine_->transfers().add_object_reader().value();
     EXPECT_TRUE(engine_->ranges().allocate_guarded(pages).ok());
     write(pages);
@@ -428,6 +446,31 @@ TEST_P(object_reader_test, a_full_reader_says_so_and_goes_on_later) {
     EXPECT_EQ(part->outcome.load(), read_outcome::done);
     expected_.check(part->page, 1, part->copy.data());
   }
+}
+
+// It came back writable, because it was written to the last time, so only its hash says whether it was written to
+// again.
+TEST_P(object_reader_test, a_write_to_a_page_that_came_back_writable_is_kept_whatever_the_hash_of_its_piece) {
+  const auto [before, after] = numbers_with_equal_hashes();
+  const auto write_number = [&](std::uint64_t number) { std::memcpy(kernel_.bytes(5), &number, sizeof number); };
+  ASSERT_EQ(resolve(5, true), engine::outcome::resolved);
+  std::memset(kernel_.bytes(5), 0, page_bytes);
+  write_number(before);
+  make_remote();
+  ASSERT_EQ(resolve(5, false), engine::outcome::resolved);
+  ASSERT_TRUE(word_of(5).dirty() && word_of(5).has_place());
+  write_number(after);
+  make_remote();
+  ASSERT_EQ(resolve(5, false), engine::outcome::resolved);
+  std::uint64_t found = 0;
+  std::memcpy(&found, kernel_.bytes(5), sizeof found);
+  EXPECT_EQ(found, after);
+
+  make_remote();  // as it came: its parts can be read all the same
+  one_part read(5, 0);
+  ASSERT_EQ(end(read, start(read)), read_outcome::done);
+  std::memcpy(&found, read.copy.data(), sizeof found);
+  EXPECT_EQ(found, after);
 }
 
 INSTANTIATE_TEST_SUITE_P(far_tiers, object_reader_test, testing::Bool(),

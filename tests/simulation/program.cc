@@ -48,7 +48,7 @@ void program::do_something(engine::read_ahead_state& streams) {
   if (drawn < 88) return read_objects();
   if (drawn < 95) return pin_some(streams);
   if (drawn < 97) return lock_some();
-  if (drawn < 98) return hint_some(streams);
+  if (drawn < 98) return random_.chance(600) ? hint_some(streams) : overwrite_some(streams);
   if (drawn < 99) return random_.chance(500) ? populate_some(streams) : advise_about_child();
   return allocate(streams);
 }
@@ -303,8 +303,25 @@ void program::hint_some(engine::read_ahead_state& streams) {
                              .prefetch = random_.chance(300),
                              .read_ahead_pages = static_cast<int>(random_.one_of<std::uint64_t>({0, 0, 3, 20})),
                              .eviction_priority = static_cast<unsigned>(random_.below(4))};
-    pager_.hint(streams, range.first + random_.below(range.count), about);
+    // A compiled loop's statements are about ranges.
+    pager_.hint(streams, part_of(range, random_.chance(300) ? 100 : 1), about);
   }
+}
+
+// As a compiled loop does that writes all of it before anybody reads there.
+void program::overwrite_some(engine::read_ahead_state& streams) {
+  allocation* const used = pick_shared();
+  if (used == nullptr || used->is_changing) return;
+  const usage mark(*used);
+  used->is_changing = true;
+  const page_range range = hot_or_any(used->range, 100);
+  expected_.begin_overwrite(range);
+  overwrites_ += pager_.bring_empty(streams, range);
+  expected_.end_overwrite(range);
+  for (page_id page = range.first; page < range.end(); ++page) {
+    for (std::size_t part = 0; part < model::parts_a_page; ++part) access(streams, page, part, true);
+  }
+  used->is_changing = false;
 }
 
 // As memory_advice does for MADV_POPULATE_WRITE: the kernel fills what is open, and of the rest each page is fetched.

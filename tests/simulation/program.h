@@ -58,6 +58,8 @@ class program {
   [[nodiscard]] std::uint64_t accesses() const { return accesses_; }
   [[nodiscard]] std::uint64_t moves() const { return moves_; }
   [[nodiscard]] std::uint64_t populates() const { return populates_; }
+  // Statements that pages are overwritten, for which some came without their bytes.
+  [[nodiscard]] std::uint64_t overwrites() const { return overwrites_; }
   [[nodiscard]] const object_reads& objects() const { return objects_; }
 
  private:
@@ -100,6 +102,7 @@ class program {
   void read_objects();
   void pin_some(engine::read_ahead_state& streams);
   void hint_some(engine::read_ahead_state& streams);
+  void overwrite_some(engine::read_ahead_state& streams);
   void populate_some(engine::read_ahead_state& streams);
   void advise_about_child();
   void drop_behind_some();
@@ -135,6 +138,7 @@ class program {
   std::uint64_t accesses_ = 0;
   std::uint64_t moves_ = 0;
   std::uint64_t populates_ = 0;
+  std::uint64_t overwrites_ = 0;
   std::uint64_t forks_ = 0;
   std::uint64_t drops_behind_ = 0;
   bool is_forking_ = false;

@@ -39,6 +39,11 @@ scheduler::~scheduler() {
   active = nullptr;
 }
 
+scheduler::moment scheduler::now() {
+  if (active == nullptr) return {};
+  return {active->slices_, active->digest_};
+}
+
 thread_id scheduler::spawn(std::string name, std::function<void()> body) {
   const thread_id id = threads_.size();
   threads_.push_back(std::make_unique<simulated_thread>());

@@ -127,6 +127,13 @@ class scheduler {
   // For so long only threads of other processes run, as when this one is stopped. Sleeps end meanwhile.
   void stop_process(std::uint64_t nanoseconds) { stopped_until_ns_ = time_.now_ns() + nanoseconds; }
 
+  // Where the simulation is that runs, for its last words; all 0 when none does.
+  struct moment {
+    std::uint64_t slice = 0;
+    std::uint64_t digest = 0;
+  };
+  [[nodiscard]] static moment now();
+
   [[nodiscard]] std::uint64_t slices() const { return slices_; }
   // Differs between runs that differ in any choice.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }

@@ -118,7 +118,7 @@ simulated_backend::~simulated_backend() = default;
 // The transfers stayed with the parent.
 void simulated_backend::after_fork_in_child() {
   inner_->after_fork_in_child();
-  for (slot_state& state : slots_) state = {.written = state.written};
+  for (slot_state& state : slots_) state = {.written = state.written, .failed_reads = state.failed_reads};
   under_way_.clear();
 }
 
@@ -217,11 +217,11 @@ bool simulated_backend::end(std::uint64_t number, const request& io, bool failed
       continue;
     }
     --used.transfers;
+    if (failed && io.op == operation::read) ++used.failed_reads;
     if (io.op == operation::read) continue;
     --used.writes;
     used.written = !failed;
   }
-  if (failed && io.op == operation::read) ++failed_reads_;
   return was_freed;
 }
 

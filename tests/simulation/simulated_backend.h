@@ -38,7 +38,8 @@ class simulated_backend final : public backend::backend {
 
   // The faults; not with an `inner` of its own.
   [[nodiscard]] far::backend::faulty_backend& faults() { return *faulty_; }
-  [[nodiscard]] std::uint64_t failed_reads() const { return failed_reads_; }
+  // How many reads of a slot have failed since it was allocated.
+  [[nodiscard]] std::uint64_t failed_reads(far::backend::slot_id slot) const { return slots_[slot].failed_reads; }
   [[nodiscard]] std::uint64_t lies() const { return faulty_ == nullptr ? 0 : faulty_->lies(); }
   // Whether the slot holds bytes that were written and that nobody is at work on.
   [[nodiscard]] bool is_settled(far::backend::slot_id slot) const {
@@ -80,7 +81,8 @@ class simulated_backend final : public backend::backend {
     bool allocated = false;
     bool written = false;
     unsigned transfers = 0;
-    unsigned writes = 0;               // of the transfers
+    unsigned writes = 0;  // of the transfers
+    unsigned failed_reads = 0;
     std::uint64_t first_transfer = 0;  // those with smaller numbers are of an earlier life of the slot
   };
 
@@ -97,7 +99,6 @@ class simulated_backend final : public backend::backend {
   far::backend::faulty_backend* faulty_ = nullptr;
   std::unique_ptr<far::backend::backend> inner_;
   mutable std::vector<slot_state> slots_;
-  std::uint64_t failed_reads_ = 0;
   std::uint64_t calls_begun_ = 0;
   std::set<std::uint64_t> under_way_;
 };

@@ -29,7 +29,8 @@ simulated_cluster::simulated_cluster(scheduler& threads, random_source& random, 
             .slots = round_up(chosen.slots, backend::group_slots) + (chosen.has_parity ? 5 : 2) * backend::group_slots,
             .maximum_delay_ns = chosen.maximum_delay_ns,
             .deadline_ns = deadline_ns,
-            .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns});
+            .grant_after_ns = random.one_of<std::uint64_t>({0, 20, 200}) * chosen.slice_ns,
+            .on_lie = [this, i] { check_lie(i); }});
     servers_[i] = server.get();
     members.push_back(std::move(server));
   }
@@ -59,8 +60,6 @@ bool simulated_cluster::all_known() const {
 // it takes too long, it goes on after all.
 void simulated_cluster::send_away(std::size_t server) {
   simulated_server& victim = *servers_[server];
-  victim.set_lies(0);
-  has_moved_away_ = true;
   victim.set_draining(true);
   // They have all bytes twice then, and lack none from before.
   const bool others_suffice = chosen_.copies == 2 && is_first_trouble() && !is_late(server_count() - 1);
@@ -96,9 +95,11 @@ void simulated_cluster::make_harmless_trouble(std::size_t server) {
 void simulated_cluster::make_trouble(std::size_t server) {
   if (chosen_.copies == 1) return make_harmless_trouble(server);
   simulated_server& victim = *servers_[server];
-  if (is_first_trouble()) has_moved_away_ = false;
-  // Where groups or pages move or are repaired, wrong bytes would be moved, too: only their writer could tell.
-  const bool may_lie = !chosen_.has_parity && !has_late() && !has_moved_away_ && !is_pair_in_trouble();
+  // Where groups or pages move or are repaired, wrong bytes would be moved, too: only their writer could tell. And a
+  // server that comes back after another trouble is asked for what was being rebuilt without it. So nobody lies but
+  // where all copies are whole, and not beside another trouble.
+  const bool may_lie = !chosen_.has_parity && !has_late() && is_first_trouble() && !is_pair_in_trouble();
+  victim.set_lies(0);
   const std::uint64_t drawn = random_.below(may_lie ? 9 : 8);
   note_trouble(drawn, victim.describe());
   switch (drawn) {
@@ -116,6 +117,10 @@ void simulated_cluster::make_trouble(std::size_t server) {
     case 7: return send_away(server);
     default: has_lied_ = true; return victim.set_lies(random_.one_of<std::uint64_t>({20, 200, 1000}));
   }
+}
+
+void simulated_cluster::check_lie(std::size_t server) const {
+  if (may_be_copied_from(server)) fail("server %zu returns wrong bytes where others may copy them", server);
 }
 
 void simulated_cluster::heal(std::size_t server) {

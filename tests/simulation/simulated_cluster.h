@@ -27,6 +27,7 @@ class simulated_cluster final : public cluster {
   void take_away(std::size_t server) override;
   void make_harmless_trouble(std::size_t server);
   void send_away(std::size_t server);
+  void check_lie(std::size_t server) const;
   [[nodiscard]] bool all_well() const override;
   [[nodiscard]] bool all_known() const override;
   void describe_servers() const override {}
@@ -36,8 +37,7 @@ class simulated_cluster final : public cluster {
 
   std::array<simulated_server*, most_servers> servers_{};
   std::uint64_t drained_ = 0;
-  bool has_lied_ = false;        // a server, at any time
-  bool has_moved_away_ = false;  // groups were copied from a server since all was well
+  bool has_lied_ = false;  // a server, at any time
 };
 
 }  // namespace far::simulation

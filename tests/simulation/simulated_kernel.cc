@@ -168,6 +168,11 @@ std::size_t simulated_kernel::lift_unused(std::span<const page_range> ranges, st
   return lifted;
 }
 
+const std::byte* simulated_kernel::unused_bytes(page_id page) {
+  if (!pages_[page].present) fail("a look at page %llu, which is not mapped", static_cast<unsigned long long>(page));
+  return bytes(page);
+}
+
 std::size_t simulated_kernel::relocate(page_range range, page_id to) {
   const scheduler::uninterrupted body;
   check(range, "relocate");

@@ -2,6 +2,7 @@
 
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "engine/thread_misses.h"
 #include "trace.h"
@@ -10,17 +11,18 @@ namespace far::simulation {
 
 using engine::miss;
 
-simulated_pager::simulated_pager(scheduler& threads, simulated_kernel& kernel, simulated_backend& far, model& expected,
-                                 engine::engine& engine, miss_mode mode)
+simulated_pager::simulated_pager(scheduler& threads, simulated_kernel& kernel, model& expected, engine::engine& engine,
+                                 miss_mode mode)
     : threads_(threads),
       kernel_(kernel),
-      far_(far),
       expected_(expected),
       engine_(engine),
       mode_(mode),
       hinted_(engine, *this, fetchers_, *this) {}
 
-void simulated_pager::start(std::size_t fetchers) {
+void simulated_pager::start(std::size_t fetchers,
+                            std::function<void(page_id page, engine::page_word word)> judge_loss) {
+  judge_loss_ = std::move(judge_loss);
   for (std::size_t i = 0; i < fetchers; ++i) fetchers_.add(*engine_.transfers().add_fetcher().value());
   // Servers that hear nothing from the far tier's tending take the program for dead.
   reclaimer_ = threads_.spawn_timely("reclaimer", [this] { run_reclaimer(); });
@@ -107,10 +109,9 @@ void simulated_pager::poll_soon() noexcept {
 
 // A page that was lost a moment ago may have been discarded meanwhile.
 bool simulated_pager::note_lost(page_id page) {
-  if (engine_.state_for_tests().pages.load(page).where() != engine::state::lost) return false;
-  if (far_.failed_reads() < 2 && far_.lies() == 0) {
-    fail("page %llu is lost, and no read failed", static_cast<unsigned long long>(page));
-  }
+  const engine::page_word word = engine_.state_for_tests().pages.load(page);
+  if (word.where() != engine::state::lost) return false;
+  judge_loss_(page, word);
   expected_.lose(page);
   return true;
 }
@@ -140,12 +141,12 @@ miss::state simulated_pager::resolve_once(engine::wanted_page wanted) {
   return engine::resolve_on_thread(engine_, *this, fetchers_, streams(), wanted, who_);
 }
 
-void simulated_pager::hint(engine::read_ahead_state& streams, page_id page, const engine::hint& about) {
-  begin_miss(streams, page);
+void simulated_pager::hint(engine::read_ahead_state& streams, page_range range, const engine::hint& about) {
+  begin_miss(streams, range.first);
   engine::hinted_path::plan chosen;
   {
     const scheduler::engine_call call(threads_);
-    chosen = hinted_.look(page, page, about);
+    chosen = hinted_.look(range.first, range.end() - 1, about);
   }
   threads_.switch_point();
   {
@@ -153,6 +154,18 @@ void simulated_pager::hint(engine::read_ahead_state& streams, page_id page, cons
     static_cast<void>(hinted_.follow(chosen, about));
   }
   missing_.erase(threads_.current());
+}
+
+bool simulated_pager::bring_empty(engine::read_ahead_state& streams, page_range range) {
+  begin_miss(streams, range.first);
+  bool has_brought = false;
+  {
+    const scheduler::preemptible body;
+    has_brought = hinted_.bring_empty(range, 0);
+  }
+  missing_.erase(threads_.current());
+  threads_.switch_point();
+  return has_brought;
 }
 
 void simulated_pager::bring(engine::wanted_page wanted) noexcept {

@@ -3,6 +3,7 @@
 // scheduler.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -17,7 +18,6 @@
 #include "engine/parked_misses.h"
 #include "model.h"
 #include "scheduler.h"
-#include "simulated_backend.h"
 #include "simulated_kernel.h"
 
 namespace far::simulation {
@@ -31,11 +31,12 @@ enum class miss_mode {
 
 class simulated_pager final : public engine::host, public engine::page_bringer, public engine::miss_waiter {
  public:
-  simulated_pager(scheduler& threads, simulated_kernel& kernel, simulated_backend& far, model& expected,
-                  engine::engine& engine, miss_mode mode);
+  simulated_pager(scheduler& threads, simulated_kernel& kernel, model& expected, engine::engine& engine,
+                  miss_mode mode);
 
-  // Starts the threads; they end after stop().
-  void start(std::size_t fetchers);
+  // Starts the threads; they end after stop(). `judge_loss`: is called for a page whose bytes are lost, of which this
+  // is the word, and ends the run if they may not be.
+  void start(std::size_t fetchers, std::function<void(page_id page, engine::page_word word)> judge_loss);
   void stop();
 
   // In the child of a fork, whose only thread is the program's: it resolves its own misses.
@@ -44,9 +45,11 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   // For program threads: makes the page accessible; returns false when its bytes are lost. The caller tries the access
   // again, and may find that it must call again.
   [[nodiscard]] bool resolve(engine::read_ahead_state& streams, page_id page, bool write);
-  // A hint: the page will be used, as far as the program knows; it may be released at any moment. First touches are
+  // A hint: the pages will be used, as far as the program knows; they may be released at any moment. First touches are
   // left out, which only a map of addresses can tell from mistakes.
-  void hint(engine::read_ahead_state& streams, page_id page, const engine::hint& about);
+  void hint(engine::read_ahead_state& streams, page_range range, const engine::hint& about);
+  // Another one: the program overwrites all of the range before it reads there. Returns whether pages came empty.
+  [[nodiscard]] bool bring_empty(engine::read_ahead_state& streams, page_range range);
   // Makes the page resident, and keeps it so until unpin. Returns false when its bytes are lost.
   [[nodiscard]] bool pin(engine::read_ahead_state& streams, page_id page);
   void unpin(page_id page);
@@ -97,7 +100,6 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
 
   scheduler& threads_;
   simulated_kernel& kernel_;
-  simulated_backend& far_;
   model& expected_;
   engine::engine& engine_;
   miss_mode mode_;
@@ -110,6 +112,7 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   thread_id handler_ = 0;
   thread_id reclaimer_ = 0;
   thread_id poller_ = 0;
+  std::function<void(page_id page, engine::page_word word)> judge_loss_;
   bool stopping_ = false;
   std::map<thread_id, missing_thread> missing_;
 };

@@ -176,7 +176,10 @@ int simulated_server::run(const request& io, std::uint64_t submitted_at) {
   std::byte* const stored = store_ + first_byte(io);
   if (io.op == operation::read) {
     std::memcpy(io.buffer, stored, io.length_bytes);
-    if (random_.chance(lies_per_mille_)) io.buffer[random_.below(io.length_bytes)] ^= std::byte{1};
+    if (random_.chance(lies_per_mille_)) {
+      if (chosen_.on_lie) chosen_.on_lie();
+      io.buffer[random_.below(io.length_bytes)] ^= std::byte{1};
+    }
   } else {
     std::memcpy(stored, io.buffer, io.length_bytes);
   }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct server_options {
   std::uint64_t maximum_delay_ns = 0;
   std::uint64_t deadline_ns = 0;     // of a transfer
   std::uint64_t grant_after_ns = 0;  // how long the client waits when it has asked for slots
+  std::function<void()> on_lie;      // it is about to return wrong bytes
 };
 
 class simulated_server final : public backend::backend {

@@ -151,7 +151,7 @@ class world {
                                         .read_patience_ns = scenario_.read_patience_ns,
                                         .hash_seed = chosen.seed + 1})
                     .value()),
-        pager_(threads_, kernel_, far_, expected_, *engine_, scenario_.misses),
+        pager_(threads_, kernel_, expected_, *engine_, scenario_.misses),
         program_(threads_, random_, kernel_, pager_, expected_, *engine_, scenario_.program) {}
 
   report run();
@@ -169,6 +169,7 @@ class world {
   void clear_weather();
   void outlive_parent();
   void between_slices();
+  void judge_loss(page_id page, engine::page_word word) const;
   void check_mappings() const;
 
   random_source random_;
@@ -216,7 +217,7 @@ report world::run() {
         scenario_.program_threads, scenario_.fetchers, static_cast<unsigned long long>(scenario_.threads.slice_ns),
         static_cast<unsigned long long>(scenario_.threads.slice_blocks),
         static_cast<unsigned long long>(scenario_.threads.freeze_per_mille));
-  pager_.start(scenario_.fetchers);
+  pager_.start(scenario_.fetchers, [this](page_id page, engine::page_word word) { judge_loss(page, word); });
   running_ = scenario_.program_threads;
   end_ = threads_.spawn("end", [this] { run_end(); });
   for (std::size_t i = 0; i < scenario_.program_threads; ++i) {
@@ -240,6 +241,7 @@ report world::run() {
           .accesses = program_.accesses(),
           .moves = program_.moves(),
           .populates = program_.populates(),
+          .overwrites = program_.overwrites(),
           .lost_pages = expected_.lost_pages(),
           .lies = far_.lies(),
           .drops_behind = program_.drops_behind(),
@@ -272,8 +274,6 @@ void world::between_slices() {
   if (progress != last_progress_) progress_at_ = threads_.slices();
   last_progress_ = progress;
   if (threads_.slices() - progress_at_ > simulated_pager::longest_wait_slices) fail("nothing goes on any more");
-  if (cluster_ != nullptr && !cluster_->may_lose() && expected_.lost_pages() > 0)
-    fail("a page is lost, and never more than one server was down");
   if (threads_.slices() < validate_at_) return;
   if (!threads_.quiescent()) {
     if (threads_.slices() == validate_at_) threads_.seek_quiescence(slices_to_seek);
@@ -286,6 +286,21 @@ void world::between_slices() {
   ++validations_;
   // Seeking quiescence ends what was frozen in the middle of a call, so it must leave some time for that.
   validate_at_ = threads_.slices() + random_.between(50, scenario_.most_slices_unvalidated);
+}
+
+// Whether it may be lost: the far tier has failed to return it, or lied, and servers only where all of them were away
+// for too long.
+void world::judge_loss(page_id page, engine::page_word word) const {
+  const bool has_place = word.has_place();
+  const std::uint64_t failed = has_place ? far_.failed_reads(word.place()) : 0;
+  const bool may_be = cluster_ == nullptr ? failed >= 2 || far_.lies() > 0 : failed >= 2 && cluster_->may_lose();
+  if (may_be) return;
+  if (cluster_ != nullptr && has_place) {
+    const engine::page_checks& checks = engine_->state_for_tests().checks;
+    cluster_->describe_slot(word.place(), [&](const std::byte* bytes) { return checks.fit(page, bytes); });
+  }
+  fail("page %llu is lost: %llu reads of it failed%s", static_cast<unsigned long long>(page),
+       static_cast<unsigned long long>(failed), cluster_ == nullptr ? "" : ", and its servers were not away together");
 }
 
 // The page tables agree with the words: a page that is not Resident is not mapped, and a clean one reports its first

@@ -30,6 +30,7 @@ struct report {
   std::uint64_t accesses = 0;
   std::uint64_t moves = 0;
   std::uint64_t populates = 0;
+  std::uint64_t overwrites = 0;  // of pages that came without their bytes
   std::uint64_t lost_pages = 0;
   std::uint64_t lies = 0;          // transfers that said they succeeded, and returned or kept other bytes
   std::uint64_t drops_behind = 0;  // pages that the program dropped past the engine

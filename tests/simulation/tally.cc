@@ -19,6 +19,7 @@ std::vector<tally_line> lines_of(const report& one, world_kind world) {
                                    {"accesses", one.accesses},
                                    {"moves", one.moves},
                                    {"populates", one.populates},
+                                   {"overwrites", one.overwrites},
                                    {"drops behind", one.drops_behind},
                                    {"object reads", one.object_reads},
                                    {"lost object reads", one.lost_object_reads},
@@ -75,6 +76,7 @@ void tally::add(const report& one, world_kind world) {
   operations_ += one.operations;
   accesses_ += one.accesses;
   validations_ += one.validations;
+  digest_ += one.digest;
 }
 
 bool tally::print_and_judge() const {
@@ -90,9 +92,10 @@ bool tally::print_and_judge() const {
 
 void tally::print_summary(const run_options& first, std::uint64_t failures) const {
   const auto shown = [](std::uint64_t number) { return static_cast<unsigned long long>(number); };
-  std::printf("%s: %llu seeds from %llu, %llu operations, %llu accesses, %llu validations, %llu failures\n",
-              name_of(first.tier), shown(seeds() + failures), shown(first.seed), shown(operations_), shown(accesses_),
-              shown(validations_), shown(failures));
+  std::printf(
+      "%s: %llu seeds from %llu, %llu operations, %llu accesses, %llu validations, digest %016llx, %llu failures\n",
+      name_of(first.tier), shown(seeds() + failures), shown(first.seed), shown(operations_), shown(accesses_),
+      shown(validations_), shown(digest_), shown(failures));
 }
 
 }  // namespace far::simulation

@@ -38,6 +38,7 @@ class tally {
   std::atomic<std::uint64_t> operations_;
   std::atomic<std::uint64_t> accesses_;
   std::atomic<std::uint64_t> validations_;
+  std::atomic<std::uint64_t> digest_;  // a sum, so that it does not matter which run ends first
   // By their place among the lines of the world; the names are those of this program, whichever process adds.
   std::array<std::atomic<std::uint64_t>, most_lines> numbers_;
   std::array<std::atomic<const char*>, most_lines> names_;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <span>
 
 #include "backend/striped/galois.h"
@@ -26,7 +27,9 @@ class copies_books final : public tier_books {
   }
   bool are_known(const stored_bytes& bytes) const override;
   void check(const stored_bytes& bytes, const settled& is_settled, std::uint64_t turn) const override;
+  bool may_be_copied_from(std::size_t server) const override;
   void describe() const override;
+  void describe_slot(backend::slot_id slot, const stored_bytes& bytes, const right_bytes& fits) const override;
   std::vector<server_count> counted() const override;
 
  private:
@@ -68,6 +71,47 @@ void copies_books::check(const stored_bytes& bytes, const settled& is_settled, s
   }
 }
 
+// A group that somebody has locked is in the middle of a change.
+bool copies_books::may_be_copied_from(std::size_t server) const {
+  const backend::layer& books = tier_.books();
+  for (std::uint64_t number = 0; number < books.groups_end.load(); ++number) {
+    backend::group& seen = books.group_at(number);
+    if (!seen.lock.try_lock()) continue;
+    const lock_guard guard(seen.lock, std::adopt_lock);
+    backend::slot_set held_here;
+    backend::slot_set lacking;
+    for (std::size_t place = 0; place < seen.copies.size(); ++place) {
+      const backend::copy& held = seen.copies[place];
+      if (!held.present || held.leaving) continue;
+      if (held.member == server) {
+        held_here |= ~held.missing;
+      } else {
+        lacking |= seen.stale(place);
+      }
+    }
+    if (!(held_here & lacking).empty()) return true;
+  }
+  return false;
+}
+
+void copies_books::describe_slot(backend::slot_id slot, const stored_bytes& bytes, const right_bytes& fits) const {
+  const backend::layer& books = tier_.books();
+  const backend::group& seen = books.group_at(slot / backend::group_slots);
+  const std::size_t place = slot % backend::group_slots;
+  std::fprintf(stderr, "slot %llu: %s", static_cast<unsigned long long>(slot),
+               seen.owned.contains(place) ? "owned" : "nobody's");
+  for (const backend::copy& held : seen.copies) {
+    if (!held.present) continue;
+    const std::byte* const stored = bytes(held.member, held.first + place);
+    std::fprintf(stderr, "; on %d (%s): %s%s%s", held.member, backend::name_of(books.at(held.member).state()),
+                 stored == nullptr ? "forgotten"
+                 : fits(stored)    ? "the right bytes"
+                                   : "other bytes",
+                 held.missing.contains(place) ? ", missing" : "", held.leaving ? ", leaving" : "");
+  }
+  std::fprintf(stderr, "\n");
+}
+
 void copies_books::describe() const {
   std::fprintf(stderr, "%s\n", tier_.describe().c_str());
   const backend::layer& books = tier_.books();
@@ -105,7 +149,10 @@ class parity_books final : public tier_books {
   }
   bool are_known(const stored_bytes& bytes) const override;
   void check(const stored_bytes& bytes, const settled& is_settled, std::uint64_t turn) const override;
+  // Servers under parity never lie.
+  bool may_be_copied_from(std::size_t /*server*/) const override { return false; }
   void describe() const override;
+  void describe_slot(backend::slot_id, const stored_bytes&, const right_bytes&) const override { describe(); }
   void make_work() override { tier_.make_room(); }
   std::vector<server_count> counted() const override;
 
