@@ -81,6 +81,16 @@ void add(process_usage& to, const process_usage& from) {
   to.peak_rss_bytes = std::max(to.peak_rss_bytes, from.peak_rss_bytes);
 }
 
+// What the processes may still fill of their budgets, or of what they are to have next.
+std::uint64_t promised_bytes(std::span<const job_share> shares) {
+  std::uint64_t sum = 0;
+  for (const job_share& one : shares) {
+    const std::uint64_t most = std::max(one.granted_bytes, one.limit_bytes);
+    sum += most - std::min(most, one.used_bytes);
+  }
+  return sum;
+}
+
 void set_program(job_slot& slot, const char* name) {
   const std::size_t length = std::min(std::strlen(name), slot.program.size());
   for (std::size_t i = 0; i < slot.program.size(); ++i) slot.program[i].store(i < length ? name[i] : '\0');
@@ -366,10 +376,13 @@ void job::decide(bool at_once) noexcept {
   region().peak_far_bytes.store(std::max(region().peak_far_bytes.load(), far_bytes));
   region().peak_far_stored_bytes.store(std::max(region().peak_far_stored_bytes.load(), far_stored_bytes));
   if (observes) region().decided_ns.store(now);
-  if (count == 0 || !this->shares()) return;
-  divide_budget(region().budget.load().bytes, {shares.data(), count});
-  for (std::size_t i = 0; i < count; ++i) region().slots[slot_of[i]].granted_bytes.store(shares[i].granted_bytes);
-  warn_of_minima(local_bytes, count);
+  const std::span<job_share> all(shares.data(), count);
+  if (count > 0 && this->shares()) {
+    divide_budget(region().budget.load().bytes, all);
+    for (std::size_t i = 0; i < count; ++i) region().slots[slot_of[i]].granted_bytes.store(shares[i].granted_bytes);
+    warn_of_minima(local_bytes, count);
+  }
+  region().compressed.promised_bytes.store(promised_bytes(all));
 }
 
 void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept {

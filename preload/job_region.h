@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/zmem/zmem_backend.h"
 #include "base/result.h"
 #include "engine/statistics.h"
 #include "preload/process_usage.h"
@@ -118,6 +119,7 @@ struct job_region {
   shared_number peak_local_bytes{0};  // of all together, as seen when it was decided
   shared_number peak_far_bytes{0};
   shared_number peak_far_stored_bytes{0};
+  backend::shared_takings compressed;  // by tiers of compressed memory
   // Processes that have ended and whose slots were needed.
   shared_number forgotten{0};
   shared_account forgotten_account;

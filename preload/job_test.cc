@@ -429,6 +429,18 @@ TEST_F(job_test, ResizeWinsAgainstAnAutomaticBudgetThatIsJustFollowed) {
   EXPECT_FALSE(region.budget.load().automatic);
 }
 
+TEST_F(job_test, WhatIsNotFilledOfTheBudgetIsPromised) {
+  const std::unique_ptr<job> mine = join();
+  const job_region& region = mine->region();
+  EXPECT_EQ(region.compressed.promised_bytes.load(), budget_bytes);
+  engine::statistics counted;
+  counted.local_bytes = 100 * mib;
+  counted.budget_bytes = budget_bytes;
+  mine->tell(counted, {});
+  static_cast<void>(mine->ask());
+  EXPECT_EQ(region.compressed.promised_bytes.load(), 28 * mib);
+}
+
 TEST_F(job_test, WhatIsSaidOnceIsSaidOnceInTheWholeJob) {
   const std::unique_ptr<job> mine = join();
   EXPECT_TRUE(mine->first_to_name(1234));

@@ -278,6 +278,7 @@ void start() {
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
+  if (of_job != nullptr) backend::zmem_backend::count_together(of_job->region().compressed);
   result<std::unique_ptr<pager::pager>> pager = pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
                                                                       .far_uri = chosen.far_uri,
                                                                       .mode = starting->mode,
