@@ -58,7 +58,7 @@ wheel:  ## the Python package with the commands as build/packages/farheap-*.whl;
 
 test:  ## every check; whole programs as users have them, and all other tests under sanitizers
 	@scripts/install-packages base build run test compiler clang
-	@scripts/run-tests
+	@scripts/run-tests --install programs
 
 lint:  ## the checks of the code base alone; compiles every header
 	@scripts/install-packages base build test compiler
@@ -75,11 +75,11 @@ bench:  ## builds build/bin/farheap-bench; the pager's benchmark, beside Linux s
 	@build/bin/farheap-bench pager
 
 soak:  ## builds everything; the tests that take long
-	@scripts/install-packages base build run test compiler clang
+	@scripts/install-packages base build run test programs compiler clang
 	@scripts/run-tests --soak
 
 sanitize:  ## the unit, contract and simulation tests under address, undefined-behaviour and thread sanitizers
-	@scripts/install-packages base build test clang
+	@scripts/install-packages base build test programs clang
 	@scripts/run-tests --only asan-ubsan --only tsan
 
 debug:  ## builds everything, tests included, with every validator on, in build/debug

@@ -57,7 +57,8 @@ function(far_library name)
   endforeach()
 endfunction()
 
-# far_command_line(SOURCES ...): sources that include CLI11, which is dear to optimize, and whose code runs once.
+# far_command_line(SOURCES ...): sources that include CLI11 or make texts of JSON and fmt, which is dear to optimize, and whose
+# code runs once.
 function(far_command_line)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:RelWithDebInfo>:-O1>")
 endfunction()

@@ -9,16 +9,22 @@ static const uint8_t nothing_to_do = 0;
 HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_compiled.mask, NULL};
 
 SLOW_PATH void __farheap_guard(void);
+SLOW_PATH void __farheap_guard_written(void);
 SLOW_PATH void __farheap_guards(void);
 SLOW_PATH void __farheap_hot(void);
+SLOW_PATH uint64_t __farheap_read(void);
 SLOW_PATH void __farheap_stream(void);
 SLOW_PATH void __farheap_gather(void);
 SLOW_PATH uint64_t __farheap_look(void);
 SLOW_PATH void __farheap_ahead(void);
 
 SLOW_PATH void __farheap_guard(void) {}
+SLOW_PATH void __farheap_guard_written(void) {}
 SLOW_PATH void __farheap_guards(void) {}
 SLOW_PATH void __farheap_hot(void) {}
+SLOW_PATH uint64_t __farheap_read(void) {
+  return 0;
+}
 SLOW_PATH void __farheap_stream(void) {}
 SLOW_PATH void __farheap_gather(void) {}
 SLOW_PATH uint64_t __farheap_look(void) {

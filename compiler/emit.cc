@@ -62,9 +62,16 @@ llvm::Constant* emitter::shared() {
   return found;
 }
 
+// The table and its mask change when the runtime begins to serve, before functions of the program run: the guards of a
+// function may share them, and loops load them once.
 llvm::Value* emitter::load(llvm::IRBuilder<>& at, field wanted) {
   const auto index = static_cast<unsigned>(wanted);
-  return at.CreateLoad(shape()->getElementType(index), at.CreateStructGEP(shape(), shared(), index));
+  llvm::LoadInst* const one =
+      at.CreateLoad(shape()->getElementType(index), at.CreateStructGEP(shape(), shared(), index));
+  if (wanted != field::has_evicted) {
+    one->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
+  }
+  return one;
 }
 
 llvm::Constant* emitter::site_of(const llvm::Function& user) {
@@ -124,14 +131,26 @@ llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::T
   return called;
 }
 
-llvm::FunctionCallee emitter::guard() {
-  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
-  return slow_path(guard_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
+llvm::FunctionCallee emitter::guard(bool write) {
+  return slow_path(write ? written_guard_call : guard_call, {llvm::PointerType::getUnqual(context_)});
 }
 
 llvm::FunctionCallee emitter::hot() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
   return slow_path(hot_call, {pointer, llvm::Type::getInt64Ty(context_), pointer});
+}
+
+llvm::FunctionCallee emitter::read() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  llvm::Type* const word = llvm::Type::getInt64Ty(context_);
+  return slow_path(read_call, {pointer, word, pointer}, word);
+}
+
+void emitter::ask_for_objects(unsigned bytes) {
+  if (module_.getNamedGlobal(object_bytes_name) != nullptr) return;
+  llvm::Type* const number = llvm::Type::getInt32Ty(context_);
+  new llvm::GlobalVariable(module_, number, true, llvm::GlobalValue::WeakAnyLinkage,
+                           llvm::ConstantInt::get(number, bytes), object_bytes_name);
 }
 
 llvm::FunctionCallee emitter::guards() {

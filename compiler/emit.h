@@ -32,7 +32,7 @@ class emitter {
   // The struct far_walk of streams that are told together.
   llvm::Constant* walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user);
   // Functions of support.c; cold, and gentle on the caller's registers.
-  llvm::FunctionCallee guard();
+  llvm::FunctionCallee guard(bool write);
   llvm::FunctionCallee stream();
   llvm::FunctionCallee gather();
   llvm::FunctionCallee look();
@@ -43,6 +43,10 @@ class emitter {
   llvm::FunctionCallee set();
   llvm::FunctionCallee guards();
   llvm::FunctionCallee hot();
+  // Returns what is read, as 64 bits.
+  llvm::FunctionCallee read();
+  // Has the program say that it reads objects, and how many bytes around them.
+  void ask_for_objects(unsigned bytes);
   // The state of the address's page: above last_quiet_state if it is of the far heap, and not resident.
   llvm::Value* state_of(llvm::IRBuilder<>& at, llvm::Value* address);
 

@@ -91,7 +91,10 @@ class guarder : function_pass {
       if (batches.empty() || !joins(batches.back(), one)) batches.push_back({&one});
     }
     for (const batch& together : batches) emit(together);
-    return has_emitted;
+    // Last: they move into blocks of their own.
+    for (llvm::LoadInst* const load : objects_) emit_read(*load);
+    if (!objects_.empty()) emit_.ask_for_objects(chosen_object_bytes());
+    return has_emitted || !objects_.empty();
   }
 
  private:
@@ -102,12 +105,15 @@ class guarder : function_pass {
   llvm::Instruction* place_of(llvm::Instruction& access, llvm::Value* pointer);
   bool is_covered(const guard& fresh);
   bool comes_guarded(const guard& one);
+  bool is_object(const llvm::Instruction& access) const;
   bool joins(batch& together, guard& one);
   void emit(const batch& together);
   void emit_hot(const guard& one);
+  void emit_read(llvm::LoadInst& load);
 
   bool guards_arguments_ = false;
   llvm::SmallVector<guard, 16> guards_;
+  llvm::SmallVector<llvm::LoadInst*, 16> objects_;  // read without their pages
   llvm::DenseMap<const llvm::Value*, llvm::SmallVector<std::size_t, 4>> by_base_;
 };
 
@@ -132,7 +138,8 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   if (llvm::isa<llvm::UnreachableInst>(access.getParent()->getTerminator())) return "where the program ends";
   if (walks(access, pointer)) return "in order";
   if (advances(access, *pointer, loops_)) return "mostly in order";
-  if (access.hasMetadata(told_metadata) && !hot) return "its loop reports the gather";
+  // What the loop looked ahead for has no page here, if it is an object.
+  if (access.hasMetadata(told_metadata) && !hot && !is_object(access)) return "its loop reports the gather";
   if (access.hasMetadata(quiet_metadata)) return "in the copy of a loop that runs while nothing is far";
   return nullptr;
 }
@@ -200,6 +207,16 @@ bool guarder::comes_guarded(const guard& one) {
   return true;
 }
 
+// Whether it is a read that can do without its page: of a number or a pointer, and not by an atomic access, which might
+// have to be the newest that another thread sees.
+bool guarder::is_object(const llvm::Instruction& access) const {
+  const auto* const load = llvm::dyn_cast<llvm::LoadInst>(&access);
+  if (chosen_object_bytes() == 0 || load == nullptr || !load->isSimple()) return false;
+  const llvm::Type& type = *load->getType();
+  return type.isIntegerTy(8) || type.isIntegerTy(16) || type.isIntegerTy(32) || type.isIntegerTy(64) ||
+         type.isFloatTy() || type.isDoubleTy() || (type.isPointerTy() && type.getPointerAddressSpace() == 0);
+}
+
 // Enters the access among those that later ones can rely on. An access that has no guard of its own is entered, too: it
 // brings the page itself. By way of an argument or a global variable no access has a guard, so nothing is entered.
 void guarder::consider(llvm::Instruction& access) {
@@ -224,9 +241,18 @@ void guarder::consider(llvm::Instruction& access) {
   const bool covered = why == nullptr && is_covered(fresh);
   const char* const unwanted = why != nullptr || covered || hot ? nullptr : why_unwanted(access);
   const char* const elided = covered ? "behind an access of the same object" : unwanted != nullptr ? unwanted : why;
-  const char* const how = hot ? (writes ? "written, hot" : "read, hot") : writes ? "written" : "read";
+  const bool object = elided == nullptr && !hot && is_object(access);
+  const char* const how = object   ? "read, as an object"
+                          : hot    ? (writes ? "written, hot" : "read, hot")
+                          : writes ? "written"
+                                   : "read";
   chosen_report().add(access, remarks_, {"guard", elided == nullptr, elided != nullptr ? elided : how});
   if (covered || unwanted != nullptr || (why != nullptr && !llvm::isa<llvm::Instruction>(base))) return;
+  if (object) {
+    // Its page stays away, so nothing relies on it.
+    objects_.push_back(llvm::cast<llvm::LoadInst>(&access));
+    return;
+  }
   by_base_[base].push_back(guards_.size());
   guards_.push_back(fresh);
 }
@@ -269,13 +295,39 @@ void guarder::emit(const batch& together) {
   llvm::IRBuilder<> slow(then);
   llvm::CallInst* call = nullptr;
   if (pointers.size() == 1) {
-    call = slow.CreateCall(emit_.guard(), {pointers[0], slow.getInt64(written), emit_.site_of(function_)});
+    call = slow.CreateCall(emit_.guard(written != 0), {pointers[0]});
   } else {
     pointers.resize(most_in_batch, llvm::ConstantPointerNull::get(slow.getPtrTy()));
     call = slow.CreateCall(emit_.guards(), {pointers[0], pointers[1], pointers[2], pointers[3], slow.getInt64(written),
                                             emit_.site_of(function_)});
   }
   call->setCallingConv(llvm::CallingConv::PreserveMost);
+}
+
+// In place of the load: value = state > 1 ? __farheap_read(address, bytes) : *address.
+void guarder::emit_read(llvm::LoadInst& load) {
+  llvm::IRBuilder<> at(&load);
+  llvm::Type* const type = load.getType();
+  const llvm::TypeSize bits = function_.getDataLayout().getTypeSizeInBits(type);
+  llvm::Value* const away =
+      at.CreateICmpUGT(emit_.state_of(at, load.getPointerOperand()), at.getInt8(last_quiet_state));
+  llvm::Instruction* then = nullptr;
+  llvm::Instruction* otherwise = nullptr;
+  llvm::SplitBlockAndInsertIfThenElse(away, load.getIterator(), &then, &otherwise,
+                                      llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
+  llvm::BasicBlock* const after = load.getParent();
+  llvm::IRBuilder<> slow(then);
+  slow.SetCurrentDebugLocation(load.getDebugLoc());
+  llvm::CallInst* const call =
+      slow.CreateCall(emit_.read(), {load.getPointerOperand(), slow.getInt64(bits / 8), emit_.site_of(function_)});
+  call->setCallingConv(llvm::CallingConv::PreserveMost);
+  llvm::Value* const number = slow.CreateTrunc(call, slow.getIntNTy(static_cast<unsigned>(bits.getFixedValue())));
+  llvm::Value* const copy = type->isPointerTy() ? slow.CreateIntToPtr(number, type) : slow.CreateBitCast(number, type);
+  load.moveBefore(otherwise);
+  llvm::PHINode* const value = llvm::PHINode::Create(type, 2, "", after->begin());
+  load.replaceAllUsesWith(value);
+  value->addIncoming(copy, then->getParent());
+  value->addIncoming(&load, otherwise->getParent());
 }
 
 // Before the first page has left, all of them stay.

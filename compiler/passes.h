@@ -25,4 +25,7 @@ struct guards : llvm::PassInfoMixin<guards> {
   static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses);
 };
 
+// How many bytes around a small object are read in place of its page (-ffar-objects); 0: pages come.
+[[nodiscard]] unsigned chosen_object_bytes();
+
 }  // namespace far::compiler

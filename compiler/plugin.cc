@@ -18,6 +18,9 @@ llvm::cl::opt<std::string> profile_file("farheap-profile", llvm::cl::desc("Read 
 llvm::cl::opt<bool> with_streams("farheap-streams", llvm::cl::init(true), llvm::cl::desc("Tell of walks of memory"));
 llvm::cl::opt<bool> with_guards("farheap-guards", llvm::cl::init(true), llvm::cl::desc("Guard irregular accesses"));
 
+llvm::cl::opt<unsigned> object_bytes("farheap-objects", llvm::cl::init(0),
+                                     llvm::cl::desc("Read small objects without their pages, so many bytes at a time"));
+
 void add_streams(llvm::FunctionPassManager& passes, llvm::OptimizationLevel level) {
   if (!with_streams || level == llvm::OptimizationLevel::O0) return;
   passes.addPass(llvm::LoopSimplifyPass());
@@ -59,6 +62,10 @@ void add_passes(llvm::PassBuilder& to) {
 const report& chosen_report() {
   static const report chosen(report_file);
   return chosen;
+}
+
+unsigned chosen_object_bytes() {
+  return object_bytes;
 }
 
 miss_profile& chosen_profile() {

@@ -11,8 +11,10 @@ inline constexpr const char* shared_struct = "__farheap_compiled";
 enum class field : unsigned { mask, states, has_evicted };
 // Slow paths.
 inline constexpr const char* guard_call = "__farheap_guard";
+inline constexpr const char* written_guard_call = "__farheap_guard_written";
 inline constexpr const char* guards_call = "__farheap_guards";
 inline constexpr const char* hot_call = "__farheap_hot";
+inline constexpr const char* read_call = "__farheap_read";
 inline constexpr const char* stream_call = "__farheap_stream";
 inline constexpr const char* gather_call = "__farheap_gather";
 inline constexpr const char* look_call = "__farheap_look";
@@ -32,6 +34,12 @@ inline constexpr std::uint8_t last_quiet_state = 1;
 
 // Of a look ahead that follows pointers, in place of the number of an access of its loop.
 inline constexpr std::uint64_t number_of_followed = 4;
+
+// In the kind of a look ahead: it is for objects that are read (far_compiled_objects of far/detail/compiled.h).
+inline constexpr std::uint64_t looks_for_objects = 32;
+
+// Of the program: how many bytes around an object are read (far/detail/compiled.h).
+inline constexpr const char* object_bytes_name = "far_compiled_object_bytes";
 
 // On an access of a gather that its loop reports: it needs no guard.
 inline constexpr const char* told_metadata = "farheap.told";

@@ -6,6 +6,7 @@
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Transforms/Utils/ValueMapper.h"
+#include "passes.h"
 #include "reaches.h"
 
 namespace far::compiler {
@@ -145,18 +146,30 @@ llvm::Value* first_pointer(llvm::Instruction& access, const llvm::Loop& loop) {
   return pointer;
 }
 
+bool loads_pointer(const llvm::LoadInst& load) {
+  return load.getType()->isPointerTy() && load.getType()->getPointerAddressSpace() == 0;
+}
+
+// A pointer that is read from static data, or from the stack.
+bool is_in_local_table(const llvm::Instruction& access, const llvm::Value& pointer) {
+  const llvm::Value* const object = llvm::getUnderlyingObject(&pointer, 12);
+  return llvm::isa<llvm::LoadInst>(access) && loads_pointer(llvm::cast<llvm::LoadInst>(access)) &&
+         (llvm::isa<llvm::GlobalVariable>(object) || llvm::isa<llvm::AllocaInst>(object));
+}
+
 }  // namespace
 
 std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
                               const llvm::DominatorTree& dominators) {
   llvm::Value* const pointer = first_pointer(access, loop);
   const char* why = nullptr;
-  if (pointer == nullptr || !may_be_far(access, pointer, &why)) return std::nullopt;
+  const bool is_local = pointer != nullptr && !may_be_far(access, pointer, &why);
+  if (pointer == nullptr || (is_local && !is_in_local_table(access, *pointer))) return std::nullopt;
   if (evolution.isLoopInvariant(evolution.getSCEV(pointer), &loop)) return std::nullopt;
   if (is_in_order(pointer, loop, evolution)) return std::nullopt;
   slicer found(loop, evolution, dominators);
   if (!found.add(pointer)) return std::nullopt;
-  slice one{&access, pointer, llvm::isa<llvm::StoreInst>(access), {}, {}, {}};
+  slice one{&access, pointer, llvm::isa<llvm::StoreInst>(access), is_local, {}, {}, {}};
   found.put_into(one);
   return one;
 }
@@ -178,10 +191,6 @@ bool are_settled(llvm::ArrayRef<const llvm::LoadInst*> loads, const llvm::Loop& 
     }
   }
   return true;
-}
-
-bool loads_pointer(const llvm::LoadInst& load) {
-  return load.getType()->isPointerTy() && load.getType()->getPointerAddressSpace() == 0;
 }
 
 struct found_access {
@@ -344,7 +353,7 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
                emitter& emit, llvm::IRBuilder<>& at) {
   llvm::LLVMContext& context = at.getContext();
   llvm::Function* const function = at.GetInsertBlock()->getParent();
-  for (std::size_t pass = 0; pass < 2 + 2 * one.next.size(); ++pass) {
+  for (std::size_t pass = one.is_local ? 2 : 0; pass < 2 + 2 * one.next.size(); ++pass) {
     const std::size_t followed = pass / 2;
     const auto block = [&](const char* name) { return llvm::BasicBlock::Create(context, name, function); };
     auto* const body = block("farheap.look");
@@ -353,7 +362,8 @@ void emit_look(const slice& one, const slice_call& call, llvm::function_ref<llvm
     auto* const end = block("farheap.look.end");
     const bool write = followed != 0 ? one.next[followed - 1].write : one.write;
     llvm::Value* const kind =
-        at.getInt64((write ? 1u : 0u) | (pass & 1) << 1 | (followed != 0 ? number_of_followed : call.number) << 2);
+        at.getInt64((write ? 1u : 0u) | (pass & 1) << 1 | (followed != 0 ? number_of_followed : call.number) << 2 |
+                    (!write && chosen_object_bytes() != 0 ? looks_for_objects : 0));
     llvm::CallInst* const plan = at.CreateCall(emit.look(), {kind, call.done, call.count, call.rest, call.loop});
     plan->setCallingConv(llvm::CallingConv::PreserveMost);
     llvm::Value* const limit = at.CreateAnd(plan, at.getInt64(0xffffffff));

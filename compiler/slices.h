@@ -31,6 +31,7 @@ struct slice {
   llvm::Instruction* access;
   llvm::Value* pointer;  // its address; in an inner loop that goes on from there, the first one
   bool write;
+  bool is_local;  // in static data or on the stack: of interest is only where the pointer there leads
   // What computes the address in an iteration, in order, with what the iteration after it needs. Phis of the loop's
   // header come first.
   llvm::SmallVector<llvm::PHINode*, 4> carried;
@@ -40,7 +41,8 @@ struct slice {
 };
 
 // The computation of the access's address; nothing if it is in order, or the copy could not run before the loop: it
-// writes, calls, divides by what varies, or loads from anywhere but places that the loop walks over. Requires that the
+// writes, calls, divides by what varies, or loads from anywhere but places that the loop walks over. Of memory that is
+// not far only what may be a table of pointers. Requires that the
 // access happens in each iteration, and may_read_ahead().
 [[nodiscard]] std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
                                             llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators);

@@ -184,6 +184,7 @@ void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
       std::optional<slice> computed;
       if (why == nullptr) computed = slice_of(access, loop, evolution_, dominators_);
       if (computed) find_followed(*computed, loop, evolution_, dominators_, aliases_);
+      if (computed && computed->is_local && computed->next.empty()) computed.reset();
       if (computed && !computed->next.empty()) found.reset();
       if (found) computed.reset();
       // Around inner loops, single places were not worth their code.

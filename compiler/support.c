@@ -28,10 +28,12 @@ static const uint64_t least_bytes = 16 << 10;
 static const uint8_t nothing_to_do = 0;
 HIDDEN struct far_compiled __farheap_compiled = {0, &nothing_to_do, &__farheap_compiled.mask, NULL};
 
-SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_hint_site* site);
+SLOW_PATH void __farheap_guard(const void* address);
+SLOW_PATH void __farheap_guard_written(const void* address);
 SLOW_PATH void __farheap_guards(const void* first, const void* second, const void* third, const void* fourth,
                                 uint64_t written, struct far_hint_site* site);
 SLOW_PATH void __farheap_hot(const void* address, uint64_t write, struct far_hint_site* site);
+SLOW_PATH uint64_t __farheap_read(const void* address, uint64_t bytes, struct far_hint_site* site);
 struct far_walk;
 SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations, uint64_t rest, const char* first,
                                 const char* second, const char* third);
@@ -49,12 +51,20 @@ static const struct far_hint_view* view_of(const void* address) {
   return view != NULL && (uintptr_t)address - view->base < view->bytes ? view : NULL;
 }
 
-SLOW_PATH void __farheap_guard(const void* address, uint64_t write, struct far_hint_site* site) {
+/* Guards are counted together: they are passed nothing but the address, which leaves the caller its registers. */
+static struct far_hint_site of_guards = {"guards of farheap-clang", 1, 0};
+
+SLOW_PATH void __farheap_guard(const void* address) {
   const struct far_hint_view* const view = view_of(address);
   if (view == NULL) return;
   // Like a trap, it does not mark the page as used: pages that are brought in so would be kept longer than others,
   // which costs a look-up of a hash map 6 to 12% more misses.
-  view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = write != 0}), site);
+  view->miss(address, 1, 0, &of_guards);
+}
+
+SLOW_PATH void __farheap_guard_written(const void* address) {
+  const struct far_hint_view* const view = view_of(address);
+  if (view != NULL) view->miss(address, 1, far_hint_pack((struct far_hint_options){.mutate = true}), &of_guards);
 }
 
 /* Apart from the short way of pages that are marked, which then saves no registers. */
@@ -68,6 +78,34 @@ SLOW_PATH void __farheap_hot(const void* address, uint64_t write, struct far_hin
   const struct far_hint_view* const view = view_of(address);
   if (view == NULL || far_hint_is_ready(view, ((uintptr_t)address - view->base) >> 12, write != 0)) return;
   mark_hot(address, write, site);
+}
+
+/* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */
+static uint64_t read_index(const char* at, uint64_t bytes, uint64_t sign) {
+  uint64_t bits = 0;
+  if (bytes == 4) {
+    uint32_t half; /* of fixed sizes, so that none becomes a call */
+    memcpy(&half, at, 4);
+    bits = half;
+  } else if (bytes == 8) {
+    memcpy(&bits, at, 8);
+  } else {
+    memcpy(&bits, at, 1);
+    if (bytes == 2) memcpy(&bits, at, 2);
+  }
+  return (bits ^ sign) - sign;
+}
+
+static const struct far_compiled_objects* objects_here;
+
+/* A guard of -ffar-objects: what is read here, of 1, 2, 4 or 8 bytes, comes without its page, or else with it. The page
+ * may change at any time; what the loads before this one saw, this one sees. */
+SLOW_PATH uint64_t __farheap_read(const void* address, uint64_t bytes, struct far_hint_site* site) {
+  uint64_t value = 0;
+  if (objects_here != NULL && objects_here->read(&value, address, bytes) != 0) return value;
+  const struct far_hint_view* const view = view_of(address);
+  if (view != NULL) view->miss(address, 1, 0, site);
+  return read_index(address, bytes, 0);
 }
 
 /* As a guard does it: for an address of the far heap. */
@@ -224,22 +262,6 @@ HIDDEN void __farheap_set(char* to, int value, uint64_t bytes) {
   memset(to, value, bytes);
 }
 
-/* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */
-static uint64_t read_index(const char* at, uint64_t bytes, uint64_t sign) {
-  uint64_t bits = 0;
-  if (bytes == 4) {
-    uint32_t half; /* of fixed sizes, so that none becomes a call */
-    memcpy(&half, at, 4);
-    bits = half;
-  } else if (bytes == 8) {
-    memcpy(&bits, at, 8);
-  } else {
-    memcpy(&bits, at, 1);
-    if (bytes == 2) memcpy(&bits, at, 2);
-  }
-  return (bits ^ sign) - sign;
-}
-
 /* A loop that looks at memory ahead of itself, one for all of its gathers. Threads share it, and do not agree about it:
  * what they lose is a needless look, or a trap. */
 struct far_loop {
@@ -380,20 +402,36 @@ struct look_memory {
 };
 __attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[5];
 
+/* Objects that the first pass has found to be on missing pages (-ffar-objects). */
+__attribute__((tls_model("initial-exec"))) static __thread struct {
+  const void* addresses[far_compiled_most_copies];
+  size_t count;
+} wanted_objects;
+
+static uint64_t copy_wanted_objects(void) {
+  const size_t count = wanted_objects.count;
+  wanted_objects.count = 0;
+  return count != 0 && objects_here != NULL ? objects_here->make_copies(wanted_objects.addresses, count) : 0;
+}
+
 /* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is; 4: it follows
- * pointers, which are here for this chunk only. `done` iterations
+ * pointers, which are here for this chunk only; bit 5: it reads objects, which the second pass brings all at once.
+ * `done` iterations
  * of the loop have ended, `chunk` follow before the next call, `rest` in all. Returns how many to go through (bits 0 to
  * 31), and which the first one is whose page is looked at (from bit 32). In the first pass missing pages are requested,
  * of this chunk only if it is not known from before; in the second one, those of this chunk are waited for. */
 SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop) {
-  struct look_memory* const memory = &looks[kind >> 2];
+  struct look_memory* const memory = &looks[kind >> 2 & 7];
+  const bool of_objects = (kind & 32) != 0;
   if ((kind & 2) != 0) {
     if (!memory->looks) return 0;
+    if (of_objects) memory->missing += copy_wanted_objects();
     memory->is_resident = memory->missing == 0;
     note_looks(loop, chunk, memory->missing != 0);
+    if (of_objects) return 0;
     return memory->waits || (memory->waits_if_missing && memory->missing != 0) ? chunk : 0;
   }
-  const bool follows = kind >> 2 == 4;
+  const bool follows = (kind >> 2 & 7) == 4;
   const bool is_known = done != 0 && memory->loop == loop && memory->next == done && !follows;
   memory->looks = !is_resting(loop);
   memory->loop = loop;
@@ -410,8 +448,14 @@ SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, 
 SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop) {
   const struct far_hint_view* const view = view_of(address);
   if (view == NULL) return;
+  struct look_memory* const memory = &looks[kind >> 2 & 7];
+  if ((kind & 32) != 0 && objects_here != NULL) {
+    wanted_objects.addresses[wanted_objects.count++] = address;
+    if (wanted_objects.count == far_compiled_most_copies) memory->missing += copy_wanted_objects();
+    return;
+  }
   const bool waits = (kind & 2) != 0;
-  ++looks[kind >> 2].missing;
+  ++memory->missing;
   view->miss(
       address, 1,
       far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .sequential = waits, .prefetch = !waits}),
@@ -521,7 +565,10 @@ static void start_runtime(int count, char** arguments) {
 /* For each library: its own. The C library hands the program's arguments to constructors. */
 __attribute__((constructor)) static void join(int count, char** arguments) {
   far_compiled_join_call* call = far_compiled_join;
+  far_compiled_find_objects_call* find = far_compiled_find_objects;
   far_hint_bind();
+  if (find == NULL) *(void**)(void*)&find = dlsym(NULL, "far_compiled_find_objects");
+  if (find != NULL) objects_here = find();
   if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_join");
   if (call != NULL) return call(&__farheap_compiled);
   start_runtime(count, arguments);

@@ -34,6 +34,8 @@ constexpr std::string_view help =
     "  -ffar-profile=DIR       look only after what missed in a run of `farheap trace -o DIR` on this program, "
     "compiled "
     "with -g and --farheap-off\n"
+    "  -ffar-objects[=BYTES]   read small objects that are far away without their pages, 64 to 512 bytes at a time; "
+    "when linking, too\n"
     "  --farheap-no-streams    do not tell the runtime of loops over memory in order, or by indices\n"
     "  --farheap-no-guards     do not guard accesses that are not in order\n"
     "  --farheap-off           compile as clang does; link the support\n"
@@ -56,6 +58,7 @@ struct request {
   bool no_c_library = false;         // -nostdlib and the like
   bool c_library = false;            // named nevertheless
   bool foreign = false;              // for another processor
+  std::string object_bytes;          // of -ffar-objects, or empty
   std::string profile;               // a folder of `farheap trace`, or empty
   std::vector<std::string> passed;   // clang's own
   std::vector<std::string> options;  // the plugin's
@@ -125,12 +128,21 @@ bool take_own(std::string_view name, std::string_view option, request& wanted) {
   constexpr std::string_view own = "--farheap-";
   constexpr std::string_view report = "--farheap-report=";
   constexpr std::string_view profile = "-ffar-profile";
+  constexpr std::string_view objects = "-ffar-objects";
   if (starts_with(option, profile)) {
     if (option.size() < profile.size() + 2 || option[profile.size()] != '=') {
       fail(name, "'" + std::string(option) +
                      "' names no folder; write -ffar-profile=DIR, with the DIR of `farheap trace -o DIR`");
     }
     wanted.profile = option.substr(profile.size() + 1);
+    return true;
+  }
+  if (option == objects || (starts_with(option, objects) && option[objects.size()] == '=')) {
+    wanted.object_bytes = option == objects ? "64" : option.substr(objects.size() + 1);
+    constexpr std::array sizes{"64", "128", "256", "512"};
+    if (std::find(sizes.begin(), sizes.end(), wanted.object_bytes) == sizes.end()) {
+      fail(name, "'" + std::string(option) + "': objects are read 64, 128, 256 or 512 bytes at a time");
+    }
     return true;
   }
   if (!starts_with(option, own)) return false;
@@ -350,6 +362,7 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
   command.emplace_back("--start-no-unused-arguments");
   if (!wanted.off) {
     std::vector<std::string> options = wanted.options;
+    if (!wanted.object_bytes.empty()) options.emplace_back("-farheap-objects=" + wanted.object_bytes);
     if (!wanted.profile.empty()) options.emplace_back("-farheap-profile=" + find_profile(name, wanted.profile));
     // Lines, for the profile and the report, also where there is to be no debug information: remarks need them.
     if (!options.empty()) command.emplace_back("-Rpass=^$");
@@ -385,6 +398,10 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
                    std::string(name).c_str());
     }
     command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
+    // What the runtime looks for in the program.
+    if (!wanted.object_bytes.empty() && !wanted.off) {
+      command.emplace_back("-Wl,--export-dynamic-symbol=far_compiled_object_bytes");
+    }
     command.insert(command.end(),
                    {"-Xlinker", find_part(name, runs_alone ? "libfarheap-alone.a" : "libfarheap-compiled.a")});
   }

@@ -24,6 +24,7 @@
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
 #include "preload/jemalloc.h"
+#include "preload/limits.h"
 #include "preload/runtime_blocks.h"
 
 // Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed
@@ -73,7 +74,7 @@ large_map& large_blocks() FAR_REQUIRES(large_lock) {
 
 void* extent_alloc(extent_hooks_t*, void* wanted, std::size_t bytes, std::size_t alignment, bool* zero, bool* commit,
                    unsigned) {
-  if (wanted != nullptr) return nullptr;
+  if (wanted != nullptr || !has_addresses_for(bytes)) return nullptr;
   // jemalloc's locks are held.
   const result<std::byte*> mapped =
       in_runtime([&] { return far_memory.load()->map(bytes, PROT_READ | PROT_WRITE, alignment); });
@@ -168,6 +169,7 @@ void* map_large(pager::pager& far, std::size_t bytes, std::size_t alignment_byte
 }
 
 void* allocate_large(pager::pager& far, std::size_t bytes, std::size_t alignment_bytes) noexcept {
+  if (!has_addresses_for(bytes)) return nullptr;
   return in_runtime([&] { return map_large(far, bytes, alignment_bytes); });
 }
 
@@ -205,6 +207,7 @@ void* remap_large(pager::pager& far, void* block, std::size_t old_bytes, std::si
 }
 
 void* resize_large(pager::pager& far, void* block, std::size_t old_bytes, std::size_t bytes) noexcept {
+  if (bytes > old_bytes && !has_addresses_for(bytes - old_bytes)) return nullptr;
   return in_runtime([&] { return remap_large(far, block, old_bytes, bytes); });
 }
 

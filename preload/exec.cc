@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
+#include "preload/limits.h"
 #include "preload/native_program.h"
 #include "preload/runtime.h"
 #include "preload/settings.h"
@@ -78,6 +79,13 @@ const char* find_in_path(const char* name, char (&room)[PATH_MAX]) {
 void before_exec(const char* path, char* const* environment) {
   name_native(path, environment);
   far::preload::tell_before_exec();
+  far::preload::limits_before_exec();
+}
+
+// The call has failed, and the process stays what it is.
+int after_exec(int result) {
+  far::preload::limits_after_exec();
+  return result;
 }
 
 void before_exec_in_path(const char* name, char* const* environment) {
@@ -134,7 +142,7 @@ extern "C" {
 
 FAR_API int execve(const char* path, char* const* arguments, char* const* environment) {
   before_exec(path, environment);
-  return next_execve(path, arguments, environment);
+  return after_exec(next_execve(path, arguments, environment));
 }
 
 FAR_API int execv(const char* path, char* const* arguments) {
@@ -143,7 +151,7 @@ FAR_API int execv(const char* path, char* const* arguments) {
 
 FAR_API int execvpe(const char* name, char* const* arguments, char* const* environment) {
   before_exec_in_path(name, environment);
-  return next_execvpe(name, arguments, environment);
+  return after_exec(next_execvpe(name, arguments, environment));
 }
 
 FAR_API int execvp(const char* name, char* const* arguments) {
@@ -173,7 +181,8 @@ FAR_API int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_act
                         const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   static const auto call = next<decltype(&posix_spawn)>("posix_spawn");
   name_native(path, environment);
-  return call(pid, path, actions, attributes, arguments, environment);
+  far::preload::limits_before_exec();
+  return after_exec(call(pid, path, actions, attributes, arguments, environment));
 }
 
 FAR_API int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
@@ -183,7 +192,8 @@ FAR_API int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_ac
   const int saved_errno = errno;
   name_native(find_in_path(name, room), environment);
   errno = saved_errno;
-  return call(pid, name, actions, attributes, arguments, environment);
+  far::preload::limits_before_exec();
+  return after_exec(call(pid, name, actions, attributes, arguments, environment));
 }
 
 }  // extern "C"

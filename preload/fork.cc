@@ -89,6 +89,7 @@ void after_in_child() {
   const unsigned char dispatch = dispatch_before_fork;
   forking = false;
   far::platform::unlock_local_memory_after_fork();  // from here on, memory is allocated
+  far::platform::forget_runtime_threads();
   far::pager::unlock_compiled_code_after_fork();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_child != nullptr) jemalloc_child();

@@ -22,6 +22,7 @@
 #include "preload/hinted_places.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
+#include "preload/limits.h"
 #include "preload/memory_locks.h"
 #include "preload/runtime.h"
 
@@ -176,6 +177,7 @@ void* map(void* address, std::size_t bytes, int protection, int flags, int descr
   const bool fixed = (flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
   const bool touches = pager_of(address, bytes) != nullptr;
   const bool within = touches && lies(*far, address, round_up(bytes, page_bytes)) == whereabouts::within;
+  if (far != nullptr && !fixed && !has_addresses_for(bytes)) return MAP_FAILED;
   if (fixed && touches) {
     proposed.used(address, bytes);
     return within ? map_fixed(*far, address, bytes, protection, flags, descriptor, offset, ordinary)
@@ -425,6 +427,7 @@ void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int fla
   const std::size_t old_whole = round_up(old_bytes, page_bytes);
   const std::size_t new_whole = round_up(new_bytes, page_bytes);
   if (!may_move_from(far, address)) return MAP_FAILED;
+  if (new_whole > old_whole && !has_addresses_for(new_whole - old_whole)) return MAP_FAILED;
   if (new_whole <= old_whole && (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP)) == 0) {
     return cut_off(far, address, old_whole, new_whole);
   }

@@ -20,6 +20,7 @@
 #include "platform/runtime_thread.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
+#include "preload/limits.h"
 #include "preload/memory_calls.h"
 #include "preload/runtime.h"
 #include "preload/shared_segments.h"
@@ -111,6 +112,19 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
     case SYS_process_madvise:
       *result = raw_result(advise_process(number_of(given[0]), pointer_to<const iovec>(given[1]), size_of(given[2]),
                                           number_of(given[3]), static_cast<unsigned>(given[4])));
+      break;
+    case SYS_prlimit64:
+      if (!is_own_limit(number_of(given[0]), number_of(given[1]))) return false;
+      *result = raw_result(
+          change_limit(number_of(given[1]), pointer_to<const rlimit>(given[2]), pointer_to<rlimit>(given[3])));
+      break;
+    case SYS_setrlimit:
+      if (!is_own_limit(0, number_of(given[0]))) return false;
+      *result = raw_result(change_limit(number_of(given[0]), pointer_to<const rlimit>(given[1]), nullptr));
+      break;
+    case SYS_getrlimit:
+      if (!is_own_limit(0, number_of(given[0]))) return false;
+      *result = raw_result(change_limit(number_of(given[0]), nullptr, pointer_to<rlimit>(given[1])));
       break;
     default: return false;
   }

@@ -1,10 +1,12 @@
 #include "preload/runtime.h"
 
 #include <fcntl.h>
-#include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -21,22 +23,27 @@
 #include "base/units.h"
 #include "control/control.h"
 #include "control/guest.h"
+#include "engine/line_cache.h"
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
 #include "pager/hints.h"
 #include "platform/clock.h"
 #include "platform/kernel_features.h"
+#include "platform/program_limits.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/allocator.h"
 #include "preload/c_library.h"
+#include "preload/c_library_memory.h"
 #include "preload/default_tier.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
 #include "preload/guests.h"
 #include "preload/in_runtime.h"
+#include "preload/limits.h"
 #include "preload/membership.h"
 #include "preload/report.h"
+#include "preload/restricted_program.h"
 #include "preload/settings.h"
 #include "preload/static_arrays.h"
 #include "preload/syscall_guard.h"
@@ -88,6 +95,7 @@ std::uint64_t now_ns() {
 
 // This process may have fewer rights than `farheap run` had, after a change of user or root, or in a container.
 void run_natively(const error& why) {
+  platform::give_limits_to_kernel();
   log_line(log_level::warning,
            "%s. Process %d (%s) runs natively: without far memory, and in as much memory as it wants",
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
@@ -206,16 +214,6 @@ void start_control_of_child() {
   start_control([self = the_runtime] { run_control_of_child(*self); });
 }
 
-bool is_loaded(const char* library) {
-  return dl_iterate_phdr(
-             [](dl_phdr_info* object, std::size_t, void* name) {
-               return object->dlpi_name != nullptr && std::strstr(object->dlpi_name, static_cast<const char*>(name))
-                          ? 1
-                          : 0;
-             },
-             const_cast<char*>(library)) != 0;
-}
-
 // Whether a debugger has started the program. It would stop at each signal.
 bool is_traced() {
   constexpr const char* line = "\nTracerPid:\t";
@@ -234,7 +232,7 @@ bool is_traced() {
 // some to resolve misses, and those under a debugger, which is told of each signal.
 pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   if (mode == pager::fault_mode::thread) return mode;
-  const bool minds_signals = !chosen.mode && (is_loaded("libseccomp.so") || is_traced());
+  const bool minds_signals = !chosen.mode && (may_restrict_itself() || is_traced());
   if (!minds_signals && (prepare_system_calls() || chosen.mode)) return mode;
   const result<fault_mode_choice> other = choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;
@@ -248,6 +246,15 @@ void fit_far_tier_to_limit(settings& chosen) {
   chosen.far_uri = chosen.far_uri_under_limit;
 }
 
+// How many bytes around an object code of -ffar-objects wants; 0 if there is none, or none of this release.
+std::size_t object_bytes_of_program() {
+  const std::uint32_t* const wanted = &far_compiled_object_bytes;
+  if (wanted == nullptr) return 0;
+  const bool is_known = std::has_single_bit(*wanted) && *wanted >= engine::line_cache::least_line_bytes &&
+                        *wanted <= engine::line_cache::most_line_bytes;
+  return is_known ? *wanted : 0;
+}
+
 // The order matters. The pager starts before the allocator uses far memory, and the runtime is complete before the
 // first system call is dispatched. Wrong settings end the program; missing features of the machine make it run
 // natively.
@@ -256,6 +263,7 @@ void start() {
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
+  measure_start();
   auto* const starting = new (std::nothrow) runtime;
   if (starting == nullptr) refuse_to_start({"out of memory at start", ENOMEM});
   starting->started_ns = now_ns();
@@ -273,12 +281,15 @@ void start() {
   const result<void> traced = start_trace(chosen);
   if (!traced) refuse_to_start(traced.error());
   find_c_library();
+  keep_runtime_out_of_programs_malloc();
   starting->mode = prepare_mode(chosen, choice.value().mode);
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
   if (of_job != nullptr) backend::zmem_backend::count_together(of_job->region().compressed);
+  platform::take_over_address_limit();
+  const std::size_t copied_bytes = object_bytes_of_program();
   result<std::unique_ptr<pager::pager>> pager = pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
                                                                       .far_uri = chosen.far_uri,
                                                                       .mode = starting->mode,
@@ -288,7 +299,9 @@ void start() {
                                                                       .static_memory = static_arrays,
                                                                       .observer = trace_observer(),
                                                                       .child_settled = start_control_of_child,
-                                                                      .states_by_address = true});
+                                                                      .states_by_address = true,
+                                                                      .object_readers = copied_bytes > 0 ? 1u : 0u,
+                                                                      .copied_bytes = copied_bytes});
   if (!pager && pager.error().code == EINVAL) refuse_to_start(pager.error());  // wrong settings
   if (!pager) {
     if (of_job != nullptr) of_job->leave();
@@ -307,6 +320,7 @@ void start() {
   serve_forks(*starting->pager);
   watch_thread_ends();
   start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
+  serve_limits(*starting->pager);
   if (starting->mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls(!static_arrays.empty());
     if (!guarded) {
@@ -376,6 +390,14 @@ pager::pager* active_pager() noexcept {
   return serving.load(std::memory_order_acquire);
 }
 
+bool resolves_in_line() noexcept {
+  return the_runtime->mode == pager::fault_mode::in_line;
+}
+
+bool in_borrowed_memory() noexcept {
+  return the_runtime != nullptr && the_runtime->process.load() != getpid();
+}
+
 void settle_in_child() noexcept {
   if (the_runtime == nullptr) return;
   the_runtime->process.store(getpid());
@@ -396,7 +418,7 @@ void unlock_control_after_fork() noexcept FAR_UNCHECKED_LOCKING {
 }
 
 void tell_before_exec() noexcept {
-  if (the_runtime == nullptr || the_runtime->process.load() != getpid() || the_runtime->of_job == nullptr) return;
+  if (the_runtime == nullptr || in_borrowed_memory() || the_runtime->of_job == nullptr) return;
   const int saved_errno = errno;
   in_runtime([] {
     const platform::signal_shield shield;
@@ -413,7 +435,7 @@ bool is_first_to_name(std::uint64_t hash) noexcept {
 }
 
 void report_at_exit() noexcept {
-  if (the_runtime == nullptr || the_runtime->process.load() != getpid()) return;
+  if (the_runtime == nullptr || in_borrowed_memory()) return;
   if (the_runtime->reported.exchange(true)) return;
   in_runtime(write_reports);
 }
@@ -431,6 +453,46 @@ extern "C" FAR_API void far_compiled_join(far_compiled* joining) {
 }
 extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
   far::pager::leave_compiled_code(*leaving);
+}
+
+namespace {
+
+// The list, and what comes out, may lie on a stack in far memory.
+int read_object(std::uint64_t* value, const void* address, std::size_t bytes) {
+  const int error_before = errno;
+  std::pair<bool, std::uint64_t> read{false, 0};
+  const auto body = [=] {
+    std::uint64_t found = 0;
+    const bool done = far::pager::read_object(found, address, bytes);
+    return std::pair(done, found);
+  };
+  if (!far::preload::stack_is_far()) [[likely]] {
+    read = body();
+  } else {
+    read = far::preload::in_runtime(body);
+  }
+  errno = error_before;
+  *value = read.second;
+  return read.first ? 1 : 0;
+}
+
+std::size_t copy_objects(const void* const* addresses, std::size_t count) {
+  const int error_before = errno;
+  std::array<const void*, far_compiled_most_copies> wanted;
+  const std::size_t taken = std::min<std::size_t>(count, wanted.size());
+  std::copy_n(addresses, taken, wanted.begin());
+  const auto body = [=] { return far::pager::copy_objects(std::span(wanted).first(taken)); };
+  const std::size_t missing = far::preload::stack_is_far() ? far::preload::in_runtime(body) : body();
+  errno = error_before;
+  return missing;
+}
+
+constexpr far_compiled_objects objects{read_object, copy_objects};
+
+}  // namespace
+
+extern "C" FAR_API const far_compiled_objects* far_compiled_find_objects() {
+  return &objects;
 }
 
 // See src/control/guest.h.

@@ -14,6 +14,12 @@ namespace far::preload {
 // property, such as the name under which it listens. The child gets a name of its own after a second.
 void settle_in_child() noexcept;
 
+// Whether misses are resolved in fault_mode::in_line. Requires: active_pager().
+[[nodiscard]] bool resolves_in_line() noexcept;
+
+// Whether this is the child of a vfork, which runs on the memory of its parent, the runtime's included.
+[[nodiscard]] bool in_borrowed_memory() noexcept;
+
 // Around a fork: a child of fork that is just joining its job finishes before it forks itself.
 void lock_control_for_fork() noexcept;
 void unlock_control_after_fork() noexcept;

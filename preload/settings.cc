@@ -108,9 +108,8 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
   if (!chosen.stats_json.empty() && chosen.stats_json.front() != '/') {
     return wrong_value(variable::stats_json, "'" + chosen.stats_json + "' is not an absolute path");
   }
-  if (const std::string_view mode = value_of(look_up, variable::fault_mode);
-      !mode.empty() && mode != automatic_fault_mode) {
-    const result<pager::fault_mode> parsed = pager::parse_fault_mode(std::string(mode));
+  if (const std::string_view mode = value_of(look_up, variable::fault_mode); !mode.empty()) {
+    const result<std::optional<pager::fault_mode>> parsed = pager::parse_fault_mode(std::string(mode));
     if (!parsed) return wrong_value(variable::fault_mode, parsed.error().message);
     chosen.mode = parsed.value();
   }

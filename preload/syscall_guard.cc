@@ -301,6 +301,20 @@ void warn_of_filter(long number, const greg_t* registers) {
   errno = saved_errno;
 }
 
+// The program's own dispatch of system calls (PR_SET_SYSCALL_USER_DISPATCH) would end ours on this thread: its next
+// call would go to the kernel with far memory, and nobody would keep it from blocking our signals. So it is told what a
+// kernel without it says; that it is off is true for the program.
+bool refuses_dispatch(greg_t* registers, long number) {
+  constexpr greg_t set_syscall_user_dispatch = 59;
+  constexpr greg_t dispatch_off = 0;
+  if (number != SYS_prctl || registers[REG_RDI] != set_syscall_user_dispatch) return false;
+  if (platform::on_runtime_thread()) return false;
+  const bool ends_it = registers[REG_RSI] == dispatch_off && registers[REG_RDX] == 0 && registers[REG_R10] == 0 &&
+                       registers[REG_R8] == 0;
+  registers[REG_RAX] = ends_it ? 0 : -EINVAL;
+  return true;
+}
+
 // A child of vfork that asks to be traced by its parent (gdb) must not meet a signal before its exec: it would stop for
 // the parent, which cannot continue before that. So the request is made right before the exec, and both are made here.
 bool waits_for_exec(greg_t* registers, long number) {
@@ -334,6 +348,7 @@ void on_dispatched(ucontext_t& context, long number) {
   if (registers[REG_RIP] == address_of(far_guarded_return)) return end_call(context);
   if (refuse_if_unsafe(registers, number)) return;
   warn_of_filter(number, registers);
+  if (refuses_dispatch(registers, number)) return;
   switch (number) {
     case SYS_rt_sigreturn: return return_from_handler(context);
     case SYS_sigaltstack:

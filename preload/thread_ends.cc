@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
@@ -129,41 +130,61 @@ touched_list touched_at_end() {
   return found;
 }
 
-// Whether other threads of the program live, even those that no function started. Also false if that cannot be found
+// Reads the start of a small file as text. The C library's streams and lists of directories would allocate memory:
+// where the program brings an allocator of its own, that one may not be made for threads.
+template <std::size_t Size>
+bool read_text(const char* path, char (&text)[Size]) {
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const ssize_t got = read(file, text, Size - 1);
+  close(file);
+  text[got > 0 ? got : 0] = 0;
+  return got > 0;
+}
+
+// The state in the text of a `stat` file, behind "NUMBER (NAME) ", whose name may hold anything; 0 if there is none.
+char state_in(const char* text) {
+  const char* const name_end = std::strrchr(text, ')');
+  return name_end != nullptr && name_end[1] == ' ' ? name_end[2] : 0;
+}
+
+// Whether a thread of the process is one of the program's, and lives. A main thread that has ended stays as a zombie.
+bool lives_for_program(int number) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", number);
+  char text[512];
+  if (!read_text(path, text)) return false;
+  const char state = state_in(text);
+  const char* const name = std::strchr(text, '(');
+  return state != 0 && state != 'Z' && state != 'X' && std::strncmp(name, "(farheap-", 9) != 0;
+}
+
+// Whether other threads of the program live, even those that no function started. Also true if that cannot be found
 // out.
 bool others_live() {
-  DIR* const tasks = opendir("/proc/self/task");
-  if (tasks == nullptr) return true;
+  const int tasks = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (tasks < 0) return true;
   const pid_t own = this_thread_id();
   bool found = false;
-  while (const dirent* const task = readdir(tasks)) {
-    const int number = std::atoi(task->d_name);
-    if (number <= 0 || number == own) continue;
-    char path[64];
-    std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", number);
-    std::FILE* const file = std::fopen(path, "re");
-    if (file == nullptr) continue;
-    char name[32] = {};
-    char state = 0;
-    const bool read = std::fscanf(file, "%*d (%31[^)]) %c", name, &state) == 2;
-    std::fclose(file);
-    // A main thread that has ended stays as a zombie.
-    found |= read && state != 'Z' && state != 'X' && std::strncmp(name, "farheap-", 8) != 0;
+  alignas(dirent64) char entries[2048];
+  ssize_t bytes = 0;
+  while ((bytes = getdents64(tasks, entries, sizeof entries)) > 0) {
+    for (ssize_t at = 0; at < bytes;) {
+      const auto* const task = reinterpret_cast<const dirent64*>(entries + at);
+      const int number = std::atoi(task->d_name);
+      found |= number > 0 && number != own && lives_for_program(number);
+      at += task->d_reclen;
+    }
   }
-  closedir(tasks);
-  return found;
+  close(tasks);
+  return found || bytes < 0;
 }
 
 // Whether the main thread is a zombie; then also how it ended, in the form of wait(2).
 bool main_thread_has_ended(int* exit_code) {
-  std::FILE* const file = std::fopen("/proc/self/stat", "re");
-  if (file == nullptr) return false;
-  char text[1024] = {};
-  const bool read = std::fgets(text, sizeof text, file) != nullptr;
-  std::fclose(file);
-  const char* const name_end = read ? std::strrchr(text, ')') : nullptr;
-  if (name_end == nullptr || name_end[1] != ' ' || name_end[2] != 'Z') return false;
-  const char* const last = std::strrchr(name_end, ' ');  // exit_code is the last field
+  char text[1024];
+  if (!read_text("/proc/self/stat", text) || state_in(text) != 'Z') return false;
+  const char* const last = std::strrchr(text, ' ');  // exit_code is the last field
   *exit_code = std::atoi(last + 1);
   return true;
 }

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "backend/tcp/tcp_uri.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "commands.h"
 #include "control/control.h"
@@ -90,6 +91,10 @@ int resize(const std::string& pid, const std::string& size) {
   if (!memory) return fail(exit_failure, memory.error().message);
   const result<std::uint64_t> budget = preload::parse_budget(size, memory.value());
   if (!budget) return fail(exit_usage, budget.error().message);
+  if (budget.value() > memory.value().usable_bytes()) {
+    log_line(log_level::warning, "%s is more than the %s that there is here; the system may run out of memory",
+             size.c_str(), format_size(memory.value().usable_bytes()).c_str());
+  }
   const result<std::string> reply =
       control::send_control_request(process.value(), fmt::format("resize {}", budget.value()));
   if (!reply) return fail(exit_failure, reply.error().message);

@@ -19,6 +19,7 @@
 #include "engine/policy.h"
 #include "message.h"
 #include "platform/kernel_features.h"
+#include "platform/program_limits.h"
 #include "platform/system_memory.h"
 #include "preload/budget.h"
 #include "preload/default_tier.h"
@@ -103,8 +104,8 @@ const char* name_of(pager::fault_mode mode) {
 // runs natively: it is told of in one line.
 result<void> check_fault_mode(const run_options& chosen, plan& launch) {
   std::optional<pager::fault_mode> asked;
-  if (!chosen.fault_mode.empty() && chosen.fault_mode != preload::automatic_fault_mode) {
-    const result<pager::fault_mode> mode = pager::parse_fault_mode(chosen.fault_mode);
+  if (!chosen.fault_mode.empty()) {
+    const result<std::optional<pager::fault_mode>> mode = pager::parse_fault_mode(chosen.fault_mode);
     if (!mode) return with_exit_code(mode.error(), exit_usage, "--fault-mode: ");
     asked = mode.value();
   }
@@ -302,6 +303,8 @@ result<std::string> find_preload_library() {
 
 // Replaces this process by the program, so that its process id, signals and exit code are its own.
 int run(const run_options& chosen) {
+  // What is tried here is the runtime's, whose memory does not count.
+  platform::take_over_address_limit();
   const result<plan> prepared = make_plan(chosen);
   if (!prepared) return fail(prepared.error().code, prepared.error().message);
   const plan& ready = prepared.value();
@@ -320,6 +323,7 @@ int run(const run_options& chosen) {
   std::vector<char*> arguments;
   for (const std::string& argument : chosen.program) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
+  platform::give_limits_to_kernel();
   execv(ready.program_path.c_str(), arguments.data());
   return fail(exit_not_executable, fmt::format("'{}' cannot be executed: {}; check that it runs without farheap",
                                                ready.program_path, std::strerror(errno)));

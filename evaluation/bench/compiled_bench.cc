@@ -210,10 +210,10 @@ struct aimed {
 };
 
 constexpr std::array aims = {
-    aimed{"stream", 1.05, 4, 1.3, 0},   aimed{"kmeans", 1.05, 4, 1.3, 0},   aimed{"hashmap", 1.10, 3, 0, 0},
-    aimed{"gradient", 1.10, 0, 0, 1.3}, aimed{"fourier", 1.10, 0, 0, 2},    aimed{"integers", 1.10, 0, 0, 0},
-    aimed{"multigrid", 1.05, 0, 0, 0},  aimed{"compressor", 1.10, 0, 0, 0}, aimed{"taxi", 1.10, 0, 0, 0},
-    aimed{"cached", 1.10, 0, 0, 0},
+    aimed{"stream", 1.05, 4, 1.3, 0},     aimed{"kmeans", 1.05, 4, 1.3, 0},   aimed{"hashmap", 1.10, 3, 0, 0},
+    aimed{"hashmap-objects", 0, 3, 0, 0}, aimed{"gradient", 1.10, 0, 0, 1.3}, aimed{"fourier", 1.10, 0, 0, 2},
+    aimed{"integers", 1.10, 0, 0, 0},     aimed{"multigrid", 1.05, 0, 0, 0},  aimed{"compressor", 1.10, 0, 0, 0},
+    aimed{"taxi", 1.10, 0, 0, 0},         aimed{"cached", 1.10, 0, 0, 0},
 };
 
 // The least time among the configurations of a row whose name begins so; 0 when there is none.
@@ -256,10 +256,13 @@ void compare(const std::vector<measured>& programs, double support_bytes, report
   }
   const auto sum = [&](compiler by, const char* metric) {
     double total = 0;
-    for (const measured& program : programs) total += figures.median(key_of(program, by), metric);
+    for (const measured& program : programs) {
+      if (program.run.door_options.empty()) total += figures.median(key_of(program, by), metric);
+    }
     return total;
   };
-  const double supports = static_cast<double>(programs.size()) * support_bytes;
+  const auto counted = std::ranges::count_if(programs, [](const auto& one) { return one.run.door_options.empty(); });
+  const double supports = static_cast<double>(counted) * support_bytes;
   aim_at(figures, "size of the code of all programs, without the support, over clang -O3",
          sum(compiler::door, "code_bytes") - supports, sum(compiler::clang, "code_bytes"), 1.3, false);
   aim_at(figures, "CPU time of compiling all programs over clang -O3", sum(compiler::door, "compile_ns"),

@@ -17,6 +17,7 @@ struct compiled_program {
   std::vector<std::string> arguments;
   std::vector<std::string> few;        // arguments for so little data that every instruction can be counted; or none
   std::vector<std::string> load = {};  // of a server: the arguments of its client
+  std::vector<std::string> door_options = {};  // another way to compile a program that is there without them, too
 };
 
 // With data of about so many bytes. `quick`: those that are compiled in a second, with fewer rounds.

@@ -155,7 +155,8 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", chosen.quick, "fewer and shorter runs, for a first look");
   app.add_option("--working-set", working_set,
                  "pager, device, deref, objects, hybrid, compiled: how much memory the workloads use, such as 1G");
-  app.add_option("--trace", chosen.trace, "replacement: the misses in this file, which farheap trace has made");
+  app.add_option("--trace", chosen.trace,
+                 "replacement: the misses in this file, a misses-PID.trace of a folder that farheap trace has made");
   app.add_option("--only", chosen.only, "measure only configurations whose name contains this text");
   app.add_option("--workload", chosen.workload,
                  "run, compiled, applications, and each of them: only workloads whose name contains this text");
@@ -174,6 +175,10 @@ int main(int argc, char** argv) {
     chosen.working_set_bytes = parsed.value();
   }
   if (name == "list") return list_benchmarks();
+  if (!chosen.trace.empty() && name != "replacement") {
+    fmt::print(stderr, "farheap-bench: --trace is for: farheap-bench replacement\n");
+    return 2;
+  }
   // No SA_RESTART: waits end early, and what was set up is undone on the way out.
   struct sigaction action{};
   action.sa_handler = on_stop;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -39,19 +40,23 @@ constexpr std::array ways = {
     way{"compute(), a plugin's function where the numbers are", "function"},
     way{"the same function of what is fetched", "function_fetched"},
     way{"group_by(), where the numbers are", "table_groups"},
+    way{"group_by() with medians, where the numbers are", "table_medians"},
+    way{"group_by() with medians of what is fetched", "table_medians_fetched"},
     way{"group_by() of what is fetched", "table_groups_fetched"},
 };
 
 // Of the same vector, after one that is not counted.
 constexpr unsigned walks_a_run = 3;
 
+constexpr const char* one_server = "farheapd on loopback";
+constexpr const char* three_servers = "three of them, without copies";
 constexpr std::uint64_t start_deadline_ns = 10'000'000'000;
 constexpr std::uint64_t run_deadline_ns = 600'000'000'000;
 
 struct far_tier {
   std::string workload;
   std::string uri;
-  pid_t server = 0;  // its process, if it has one
+  std::vector<pid_t> servers = {};  // their processes, if it has any
 };
 
 // Of a table there are keys, too.
@@ -67,7 +72,7 @@ void measure(const way& one, const far_tier& tier, std::size_t numbers, report& 
                                  {"numbers", numbers_of(one, numbers)},
                                  {"local_bytes", numbers_of(one, numbers) * sizeof(double) / 4},
                                  {"runs", walks_a_run},
-                                 {"server", tier.server}});
+                                 {"servers", tier.servers}});
   if (!got) return figures.skip(one.name, fmt::format("{}: {}", tier.workload, got.error().message));
   for (const auto& [metric, values] : got.value().items()) {
     for (const nlohmann::json& value : values) figures.add(key, metric, value);
@@ -116,6 +121,27 @@ void measure_table(const far_tier& tier, std::size_t rows, const settings& chose
   }
 }
 
+// `memory:`, one server, and three. Servers end with `servers`.
+result<std::vector<far_tier>> open_tiers(std::vector<std::unique_ptr<background_server>>& servers) {
+  std::vector<far_tier> tiers;
+  tiers.push_back({"memory, 5 us and 25 Gb/s", network_uri});
+  for (const std::size_t count : {1u, 3u}) {
+    far_tier opened{count == 1 ? one_server : three_servers, "tcp://"};
+    for (std::size_t i = 0; i < count; ++i) {
+      auto server = background_server::start(
+          {product("farheapd"), "--listen", "127.0.0.1:0", "--memory", "2G", "--plugin", product("bench_functions.so")},
+          "listening on", start_deadline_ns);
+      if (!server) return server.error();
+      const std::string& line = server.value()->ready_line();
+      opened.uri += (i == 0 ? "" : ",") + line.substr(line.find_last_of(' ') + 1);
+      opened.servers.push_back(server.value()->process());
+      servers.push_back(std::move(server).value());
+    }
+    tiers.push_back(std::move(opened));
+  }
+  return tiers;
+}
+
 }  // namespace
 
 result<outcome> run_offload(const settings& chosen) {
@@ -124,14 +150,10 @@ result<outcome> run_offload(const settings& chosen) {
   report figures("offload");
   figures.set("runs", runs);
   figures.set("bytes", static_cast<double>(numbers * sizeof(double)));
-  auto server = background_server::start(
-      {product("farheapd"), "--listen", "127.0.0.1:0", "--memory", "2G", "--plugin", product("bench_functions.so")},
-      "listening on", start_deadline_ns);
-  if (!server) return server.error();
-  const std::string& line = server.value()->ready_line();
-  const std::array tiers = {
-      far_tier{"memory, 5 us and 25 Gb/s", network_uri},
-      far_tier{"farheapd on loopback", "tcp://" + line.substr(line.find_last_of(' ') + 1), server.value()->process()}};
+  std::vector<std::unique_ptr<background_server>> servers;
+  const result<std::vector<far_tier>> opened = open_tiers(servers);
+  if (!opened) return opened.error();
+  const std::vector<far_tier>& tiers = opened.value();
   for (unsigned run = 1; run <= runs; ++run) {
     if (std::string("empty calls").find(chosen.only) != std::string::npos) measure_empty_calls(figures);
     if (std::string("summaries by a core").find(chosen.only) != std::string::npos) measure_answers_of_a_core(figures);
@@ -142,6 +164,8 @@ result<outcome> run_offload(const settings& chosen) {
         fmt::print(stderr, "offload: run {} of {}: {}, {}\n", run, runs, tier.workload, one.name);
         measure(one, tier, numbers, figures);
       }
+      // Three servers are about the bytes that travel.
+      if (tier.servers.size() > 1) continue;
       fmt::print(stderr, "offload: run {} of {}: {}, a table\n", run, runs, tier.workload);
       measure_table(tier, chosen.quick ? 8'000'000 : 12'000'000, chosen, figures);
     }
@@ -156,8 +180,15 @@ result<outcome> run_offload(const settings& chosen) {
       }
     }
   }
-  const double share = figures.median({tiers.back().workload, "group_by(), where the numbers are", 1}, "wire_share");
-  if (share > 0) figures.aim("group_by(): bytes over the wire of those read", share, "x", 0.02, false);
+  for (const far_tier& tier : tiers) {
+    for (const way& one : ways) {
+      if (!std::string_view(one.name).ends_with("where the numbers are")) continue;
+      const double share = figures.median({tier.workload, one.name, 1}, "wire_share");
+      if (share == 0) continue;
+      figures.aim(fmt::format("{}, {}: bytes over the wire of those read", tier.workload, one.name), share, "x", 0.02,
+                  false);
+    }
+  }
   aim_answers_of_a_core(figures);
   aim_empty_calls(figures);
   figures.note("times are those of 4 KiB of numbers; a quarter of them fits in local memory");

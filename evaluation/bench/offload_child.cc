@@ -112,15 +112,18 @@ std::function<double()> way_named(const std::string& name, far::runtime& in, con
   };
 }
 
-// A table of numbers and of keys, which are in 24 groups, as hours are.
-far::dataframe table_of(far::runtime& in, std::size_t rows) {
+// As days of a week are.
+constexpr std::size_t groups_of_medians = 7;
+
+// A table of numbers and of keys, which are in so many groups.
+far::dataframe table_of(far::runtime& in, std::size_t rows, std::size_t groups) {
   far::dataframe table(in);
   far::column keys(in, far::column_type::int64);
   far::column numbers(in, far::column_type::float64);
   std::vector<std::int64_t> some_keys;
   std::vector<double> some_numbers;
   for (std::size_t row = 0; row < rows; ++row) {
-    some_keys.push_back(static_cast<std::int64_t>(row * 7 % 24));
+    some_keys.push_back(static_cast<std::int64_t>(row * 11 % groups));
     some_numbers.push_back(static_cast<double>(row * 2'654'435'761 % 1'000'003));
     if (some_keys.size() < 8192 && row + 1 < rows) continue;
     keys.append_numbers(std::span<const std::int64_t>(some_keys));
@@ -133,6 +136,13 @@ far::dataframe table_of(far::runtime& in, std::size_t rows) {
   return table;
 }
 
+// The greatest of the medians of all groups.
+double median_of_groups(const far::dataframe& table) {
+  const far::dataframe groups = table.group_by({"key"}, {{"number", far::aggregate::median}});
+  FAR_CHECK(groups.rows() == groups_of_medians, "there are so many groups");
+  return std::get<double>(groups["number_median"].max());
+}
+
 // The greatest of the maxima of all groups.
 double group(const far::dataframe& table) {
   const far::dataframe groups =
@@ -141,21 +151,22 @@ double group(const far::dataframe& table) {
   return std::get<double>(groups["number_max"].max());
 }
 
-// What a page of the numbers takes. `server`: its process, if it is on this machine.
-// `read_bytes`: those that a walk over all of them would read, if that is shown.
+// What a page of the numbers takes. Servers are processes on this machine. `read_bytes`: those that a walk over all of
+// them would read.
 nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohmann::json& assignment,
-                       const std::function<double()>& way, double expected, std::size_t read_bytes = 0) {
+                       const std::function<double()>& way, double expected, std::size_t read_bytes) {
   const auto runs = assignment.at("runs").get<unsigned>();
-  const auto server = assignment.at("server").get<pid_t>();
+  const auto servers = assignment.at("servers").get<std::vector<pid_t>>();
   const double pages = static_cast<double>(numbers) * sizeof(double) / page_bytes;
   const auto take = [&] {
+    double of_servers = 0;
+    for (const pid_t one : servers) of_servers += static_cast<double>(cpu_ns_with_children(one));
     return std::array{static_cast<double>(monotonic_ns()), static_cast<double>(in.statistics().fetched_pages),
-                      static_cast<double>(process_cpu_ns()), static_cast<double>(open_connections_bytes()),
-                      server > 0 ? static_cast<double>(cpu_ns_with_children(server)) : 0.0};
+                      static_cast<double>(process_cpu_ns()), static_cast<double>(open_connections_bytes()), of_servers};
   };
   constexpr std::array names = {"elapsed_ns", "fetched", "cpu_ns", "wire_bytes", "server_cpu_ns"};
   // Without a server there is no wire, and nobody else's time.
-  const std::size_t shown = server > 0 ? names.size() : 3;
+  const std::size_t shown = servers.empty() ? 3 : names.size();
   nlohmann::json found;
   for (unsigned run = 0; run <= runs; ++run) {
     const auto before = take();
@@ -163,9 +174,7 @@ nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohma
     const auto after = take();
     if (run == 0) continue;  // warms up
     for (std::size_t i = 0; i < shown; ++i) found[names[i]].push_back((after[i] - before[i]) / pages);
-    if (server > 0 && read_bytes > 0) {
-      found["wire_share"].push_back((after[3] - before[3]) / static_cast<double>(read_bytes));
-    }
+    if (!servers.empty()) found["wire_share"].push_back((after[3] - before[3]) / static_cast<double>(read_bytes));
   }
   return found;
 }
@@ -177,11 +186,12 @@ result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
   chosen.local_bytes = assignment.at("local_bytes");
   chosen.far = assignment.at("far");
   far::runtime here(chosen);
-  far::dataframe table = table_of(here, rows);
   const std::string name = assignment.at("way");
-  table.place(name == "table_groups" ? far::placement::there : far::placement::here);
-  const std::function<double()> way = [&] { return group(table); };
-  const double expected = std::get<double>(table["number"].max());
+  const bool has_medians = name.starts_with("table_medians");
+  far::dataframe table = table_of(here, rows, has_medians ? groups_of_medians : 24);
+  table.place(name.ends_with("_fetched") ? far::placement::here : far::placement::there);
+  const std::function<double()> way = [&] { return has_medians ? median_of_groups(table) : group(table); };
+  const double expected = has_medians ? median_of_groups(table) : std::get<double>(table["number"].max());
   return measure(here, rows, assignment, way, expected, table["key"].bytes() + table["number"].bytes());
 }
 
@@ -211,7 +221,7 @@ result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
   if (name.starts_with("median")) expected = median_fetched(all);
   if (name.starts_with("function")) expected = squares;
   if (!way) way = way_named(name, here, all);
-  return measure(here, count, assignment, way, expected);
+  return measure(here, count, assignment, way, expected, count * sizeof(double));
 }
 
 }  // namespace far::bench

@@ -32,7 +32,7 @@ result<working_set> open_far_heap(const nlohmann::json& assignment, std::uint64_
   chosen.far_uri = assignment.at("far_uri").get<std::string>();
   const auto mode = far::pager::parse_fault_mode(assignment.at("fault_mode").get<std::string>());
   if (!mode) return mode.error();
-  chosen.mode = mode.value();
+  chosen.mode = mode.value().value();
   const std::string where = assignment.at("evicts").get<std::string>();
   if (where == "background") chosen.where = far::pager::options::eviction::background;
   if (where == "misses") chosen.where = far::pager::options::eviction::at_miss;

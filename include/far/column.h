@@ -52,6 +52,15 @@ enum class column_type : std::uint8_t { int64, float64, boolean, time, text };
 // it has been asked about as often as fetching would have cost (docs/decisions/0080-rent-or-buy.md).
 enum class placement : std::uint8_t { automatic, there, here };
 
+namespace detail {
+
+// The home of a column, or of a frame's columns.
+[[nodiscard]] inline tag side_by_side(const tag& in) {
+  return in.is_side_by_side() ? in : in.side_by_side();
+}
+
+}  // namespace detail
+
 // A null is one of the numbers, so that questions about values are intervals, which far tiers answer: the least
 // integer, NaN, 2 for a boolean, -1 for the code of a text. Integers, and times, which are their seconds, take a byte
 // each until one comes that needs 2, 4 or 8; then all take as many. A float64 column takes 4 bytes each until a number

@@ -45,7 +45,8 @@ enum class aggregate : std::uint8_t { count, sum, mean, min, max, median };
 // columns do not have the types that they need; the messages name the column.
 class FAR_API dataframe {
  public:
-  // `in` is the runtime, or one of its tags.
+  // `in` is the runtime, or one of its tags. Frames of few rows lie on few servers: many of them are spread by tags
+  // with different numbers (far::tag::side_by_side()).
   explicit dataframe(const tag& in);
   dataframe(dataframe&&) noexcept;
   dataframe& operator=(dataframe&&) noexcept;

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "far/detail/answers.h"
+#include "far/detail/rank_questions.h"
 #include "far/detail/reduction.h"
 #include "far/detail/visitor.h"
 #include "far/summary.h"
@@ -44,6 +45,8 @@ class placed_numbers {
   using value_type = typename Numbers::value_type;
 
   placed_numbers(const Numbers& all, work where) : all_(all), where_(where) {}
+  [[nodiscard]] const Numbers& numbers() const { return all_; }
+  [[nodiscard]] work where() const { return where_; }
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] const tag& home() const { return all_.home(); }
   void read(std::size_t first, std::span<value_type> into) const { all_.read(first, into); }
@@ -160,12 +163,29 @@ void narrow(const Numbers& all, std::uint64_t rank, narrowed<typename Numbers::v
   in.count = counts[bucket];
 }
 
-// The numbers with the ranks `first` and `last` among those of the interval, 0 being the least. Requires: first <=
+// The same numbers as find_ranks(), of questions about many pages at once. Nothing if these are to be here, or are few,
+// or the far tier answers few such questions.
+template <far_numbers Numbers>
+[[nodiscard]] std::optional<std::pair<typename Numbers::value_type, typename Numbers::value_type>> find_ranks_there(
+    const Numbers& all, const summary<typename Numbers::value_type>& found, std::uint64_t first, std::uint64_t last) {
+  if constexpr (requires { all.where(); }) {
+    if (all.where() == work::here) return std::nullopt;
+    return find_ranks_there(all.numbers(), found, first, last);
+  } else if constexpr (!requires { all.page_of(0); }) {
+    return std::nullopt;
+  } else {
+    return rank_questions(all, interval<typename Numbers::value_type>{found.min(), found.max()})
+        .find(found, first, last);
+  }
+}
+
+// The numbers with the ranks `first` and `last` among those that were summarized, 0 being the least. Requires: first <=
 // last, and below found.count().
 template <far_numbers Numbers>
 [[nodiscard]] std::pair<typename Numbers::value_type, typename Numbers::value_type> find_ranks(
     const Numbers& all, const summary<typename Numbers::value_type>& found, std::uint64_t first, std::uint64_t last) {
   using T = typename Numbers::value_type;
+  if (const auto there = find_ranks_there(all, found, first, last)) return *there;
   narrowed<T> in{{found.min(), found.max()}, found.count(), 0};
   // So few that a page has room for its part in an answer, mostly.
   const std::uint64_t few = std::max<std::uint64_t>(all.size() * sizeof(T) / page_bytes_of_chunks, 64);

@@ -73,6 +73,18 @@ class FAR_API tag {
   // runtime.
   tag(runtime& home, replacement how, leaving_handler handler);
 
+  // The same tag, for containers whose elements of one index are used together, such as the columns of a table (which
+  // have it by themselves). What they have at 65536 indices in a row, from a multiple of that on, should lie on the
+  // same servers of the far tier, so that these can answer questions about several of the containers at once; other
+  // indices lie on other servers. `number`: containers with another one begin at another server, as many small ones
+  // should.
+  [[nodiscard]] tag side_by_side(std::uint32_t number = 0) const {
+    tag same = *this;
+    same.first_stripe_ = 1 + number % stripes_to_begin_at;
+    return same;
+  }
+  [[nodiscard]] bool is_side_by_side() const { return first_stripe_ != 0; }
+
   // This tag and all copies of it are the default tag from now on, for the objects that carry it and for those that
   // are made with it later: they leave as all others do. So it does not matter how many there are. Returns when its
   // handler is not running and will not be called again, and has been destroyed. Any thread; beside any other use of
@@ -84,10 +96,19 @@ class FAR_API tag {
   [[nodiscard]] runtime& home() const { return *runtime_; }
   // For the library: tells it from those that it took the place of.
   [[nodiscard]] std::uint32_t key() const { return key_; }
+  // For the library: what has the same stripe should lie on the same servers; 0: it does not matter where.
+  [[nodiscard]] std::uint32_t stripe_of(std::size_t index) const {
+    return is_side_by_side() ? first_stripe_ + static_cast<std::uint32_t>(index / indices_of_stripe) : 0;
+  }
 
  private:
+  // A multiple of how many elements an object of a container has by default.
+  static constexpr std::size_t indices_of_stripe = 65'536;
+  static constexpr std::uint32_t stripes_to_begin_at = 1u << 16;
+
   runtime* runtime_;
   std::uint32_t key_ = 0;
+  std::uint32_t first_stripe_ = 0;
 };
 
 }  // namespace far

@@ -10,7 +10,9 @@ CPP_SUFFIXES = (".cc", ".h", ".c", ".cpp")
 class Tree:
     """A checkout: the files that git tracks or would track, as paths relative to its root."""
 
-    def __init__(self, root, build=None):
+    def __init__(self, root, build=None, with_clang_build=False):
+        """`with_clang_build`: a build of all libraries with clang follows (thread_safety.py)."""
+        self.with_clang_build = with_clang_build
         self.root = pathlib.Path(root)
         self.build = pathlib.Path(build) if build else self.root / "build"
 

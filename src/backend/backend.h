@@ -29,6 +29,12 @@ namespace far::backend {
 using slot_id = std::uint64_t;
 inline constexpr slot_id no_slot = std::numeric_limits<slot_id>::max();
 
+// Slots of one affinity should lie on the same servers, so that a question can be about several of them: 1 to
+// affinities. A hint. Slots of different ones are spread over all servers.
+using affinity = std::uint8_t;
+inline constexpr affinity no_affinity = 0;
+inline constexpr unsigned affinities = 64;
+
 enum class operation : std::uint8_t { read, write };
 
 // One transfer between `slot` and `buffer`. `offset_bytes` + `length_bytes` may reach into the slots that follow
@@ -155,6 +161,12 @@ class backend {
   // ask for fewer. Fails with EAGAIN when there may be one soon, because a server has been asked for more: the caller
   // tries again later, without a message. The contents of a new slot are undefined.
   [[nodiscard]] virtual result<slot_id> allocate(std::size_t count) = 0;
+
+  // The same with an affinity, on several servers.
+  [[nodiscard]] virtual result<slot_id> allocate_near(affinity with, std::size_t count) {
+    static_cast<void>(with);
+    return allocate(count);
+  }
 
   // Requires: the slots are allocated, and no transfer of theirs is in flight.
   virtual void free(slot_id first, std::size_t count) = 0;

@@ -77,8 +77,9 @@ void find_of_rows(const reduction& how, std::span<const std::byte* const> pages,
 // As find_of_rows(), with the hash.
 void answer_about_rows(const page_reduction& asked, std::span<const std::byte* const> pages, std::byte* to);
 
-inline constexpr std::size_t most_answer_bytes = detail::most_group_bytes + sizeof(std::uint64_t);
+inline constexpr std::size_t most_answer_bytes = detail::most_bucket_bytes + sizeof(std::uint64_t);
 static_assert(detail::most_function_result <= detail::most_group_bytes);
+static_assert(detail::most_group_bytes <= detail::most_bucket_bytes);
 static_assert(most_answer_bytes >= page_bytes / 8 + sizeof(std::uint64_t), "one bit for each byte of a page");
 
 // Requires: the page is aligned to 8 bytes; `numbers` is a part of it; `to` has room for the answer, and any alignment.

@@ -108,6 +108,43 @@ void visit_steps(const reduction& how, std::span<const std::byte* const> pages, 
   }
 }
 
+// The place of a key among the counts of a group: 0: below the buckets; then they; none: above.
+constexpr std::size_t above_buckets = std::numeric_limits<std::size_t>::max();
+std::size_t place_among(const detail::group_buckets& in, std::uint64_t key, std::size_t buckets) {
+  if (key < in.lowest) return 0;
+  const std::uint64_t bucket = (key - in.lowest) >> in.shift;
+  return bucket < buckets ? bucket + 1 : above_buckets;
+}
+
+// The same with buckets.
+template <typename T>
+struct numbers_in_buckets {
+  one_each<T> least{};
+  one_each<T> greatest{};
+  one_each<std::uint16_t> counts{};
+  one_each<std::uint16_t> in_buckets{};
+  std::array<std::uint16_t, detail::most_bucket_bytes / sizeof(std::uint16_t)> places{};
+
+  void add(const reduction& how, const T* numbers, const groups_of_step& groups) {
+    const T lowest = number_of<T>(how.lowest);
+    const T highest = number_of<T>(how.highest);
+    const keyed_rows& wanted = *how.rows;
+    for (std::size_t i = 0; i < rows_of_step; ++i) {
+      const T number = numbers[i];
+      const std::size_t group = groups[i];
+      if (group >= how.groups || !(number >= lowest && number <= highest)) continue;
+      ++counts[group];
+      const std::size_t place = place_among(wanted.buckets_of[group], detail::key_of(number), wanted.buckets);
+      if (place == above_buckets) continue;
+      ++places[group * (wanted.buckets + std::size_t{1}) + place];
+      if (place == 0) continue;
+      const bool is_first = in_buckets[group]++ == 0;
+      least[group] = is_first || number < least[group] ? number : least[group];
+      greatest[group] = is_first || number > greatest[group] ? number : greatest[group];
+    }
+  }
+};
+
 void count_rows(const groups_of_step& groups, one_each<std::uint16_t>& counts) {
   for (const std::uint8_t group : groups) ++counts[group];
 }
@@ -154,12 +191,58 @@ void find(const reduction& how, std::span<const std::byte* const> pages, std::by
   if (wanted.wants_counts) put(found.counts, how.groups, to);
 }
 
+template <typename T>
+void find_in_buckets(const reduction& how, std::span<const std::byte* const> pages, std::byte* to) {
+  one_each<std::uint16_t> rows_of_group{};
+  numbers_in_buckets<T> found;
+  visit_steps(how, pages, [&](std::size_t first, const groups_of_step& groups, std::span<const std::byte* const> of) {
+    count_rows(groups, rows_of_group);
+    found.add(how, numbers_at<T>(of, first), groups);
+  });
+  const keyed_rows& wanted = *how.rows;
+  if (wanted.wants_least) to = put(found.least, how.groups, to);
+  if (wanted.wants_greatest) to = put(found.greatest, how.groups, to);
+  to = put(rows_of_group, how.groups, to);
+  if (wanted.wants_counts) to = put(found.counts, how.groups, to);
+  std::memcpy(to, found.places.data(), how.groups * (wanted.buckets + std::size_t{1}) * sizeof(std::uint16_t));
+}
+
+// Whether a group may have so many numbers at most at these places, and these bounds.
+template <typename T>
+bool are_possible_buckets(const reduction& how, std::size_t group, std::size_t most, const std::byte* bounds,
+                          const std::byte* places) {
+  const keyed_rows& wanted = *how.rows;
+  const std::size_t first = group * (wanted.buckets + std::size_t{1});
+  std::size_t in_buckets = 0;
+  for (std::size_t i = 1; i <= wanted.buckets; ++i) in_buckets += value_of<std::uint16_t>(first + i, places);
+  if (in_buckets + value_of<std::uint16_t>(first, places) > most) return false;
+  if (in_buckets == 0) return true;
+  // The bucket of a bound is not empty.
+  const auto is_in_bucket = [&](T number) {
+    if (!(number >= number_of<T>(how.lowest) && number <= number_of<T>(how.highest))) return false;
+    const std::size_t place = place_among(wanted.buckets_of[group], detail::key_of(number), wanted.buckets);
+    return place != 0 && place != above_buckets && value_of<std::uint16_t>(first + place, places) > 0;
+  };
+  const T least = wanted.wants_least ? value_of<T>(group, bounds) : T{};
+  if (wanted.wants_least && !is_in_bucket(least)) return false;
+  if (!wanted.wants_greatest) return true;
+  const T greatest = value_of<T>(group, bounds + (wanted.wants_least ? how.groups * sizeof(T) : 0));
+  return is_in_bucket(greatest) && (!wanted.wants_least || least <= greatest);
+}
+
+bool are_valid_buckets(const reduction& how) {
+  const keyed_rows& rows = *how.rows;
+  if (rows.wants_sums || how.groups > detail::most_groups_with_buckets) return false;
+  const auto is_shift = [](const detail::group_buckets& one) { return one.shift < 64; };
+  return std::ranges::all_of(std::span(rows.buckets_of).first(how.groups), is_shift);
+}
+
 }  // namespace
 
 bool is_valid_of_rows(const reduction& how) {
   const keyed_rows* const rows = how.rows;
-  if (rows == nullptr || how.shift != 0 || rows->keys < 1 || rows->keys > detail::most_row_keys) return false;
-  if (rows->rows > detail::most_rows) return false;
+  if (rows == nullptr || how.shift != 0 || rows->keys > detail::most_row_keys) return false;
+  if (rows->rows > detail::most_rows || (rows->keys == 0 && rows->buckets == 0)) return false;
   std::size_t groups = 1;
   std::size_t pages = 0;
   for (const detail::row_key& key : std::span(rows->key).first(rows->keys)) {
@@ -169,11 +252,14 @@ bool is_valid_of_rows(const reduction& how) {
     pages += pages_of(key.type, rows->rows);
   }
   if (groups != how.groups || groups > detail::most_groups) return false;
+  if (rows->buckets > 0 && !are_valid_buckets(how)) return false;
   if (rows->wants_numbers()) {
     if (!fill_pages(how.type, rows->rows)) return false;
     pages += pages_of(how.type, rows->rows);
   }
-  return pages <= detail::most_row_pages && found_bytes_of_rows(how) <= detail::most_group_bytes;
+  if (rows->buckets > 0)
+    return pages <= detail::most_row_pages && found_bytes_of_rows(how) <= detail::most_bucket_bytes;
+  return pages <= detail::most_row_pages_without_buckets && found_bytes_of_rows(how) <= detail::most_group_bytes;
 }
 
 std::size_t pages_of_rows(const reduction& how) {
@@ -188,12 +274,16 @@ std::size_t found_bytes_of_rows(const reduction& how) {
   const std::size_t number = number_bytes(how.type);
   const std::size_t of_group = (wanted.wants_sums ? bytes_of_sum(how.type) : 0) + (wanted.wants_least ? number : 0) +
                                (wanted.wants_greatest ? number : 0) + sizeof(std::uint16_t) +
-                               (wanted.wants_counts ? sizeof(std::uint16_t) : 0);
+                               (wanted.wants_counts ? sizeof(std::uint16_t) : 0) +
+                               (wanted.buckets > 0 ? (wanted.buckets + std::size_t{1}) * sizeof(std::uint16_t) : 0);
   return (how.groups * of_group + 7) / 8 * 8;
 }
 
 void find_of_rows(const reduction& how, std::span<const std::byte* const> pages, std::byte* to) {
   std::memset(to, 0, found_bytes_of_rows(how));
+  if (how.rows->buckets > 0) {
+    return with_number_type(how.type, [&](auto number) { find_in_buckets<decltype(number)>(how, pages, to); });
+  }
   if (how.rows->wants_numbers()) {
     return with_number_type(how.type, [&](auto number) { find<decltype(number)>(how, pages, to); });
   }
@@ -220,6 +310,11 @@ bool is_possible_of_rows(const reduction& how, const std::byte* found) {
       return is_possible_sum<decltype(number)>(how, count, group, found);
     };
     if (wanted.wants_sums && !with_number_type(how.type, has_possible_sum)) return false;
+    const auto has_possible_buckets = [&](auto number) {
+      const std::byte* const places = counts + how.groups * sizeof(std::uint16_t);
+      return are_possible_buckets<decltype(number)>(how, group, count, found, places);
+    };
+    if (wanted.buckets > 0 && !with_number_type(how.type, has_possible_buckets)) return false;
   }
   return rows_of_all <= wanted.rows;
 }

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/page_reduction.h"
@@ -177,6 +179,113 @@ TYPED_TEST(page_rows, counts_and_sums_of_more_rows_than_there_are_are_not_possib
   }
 }
 
+// Of 21 groups, or of all rows, whose buckets begin at different numbers.
+template <typename T>
+keyed_rows with_buckets(keyed_rows asked, std::size_t groups) {
+  asked.wants_least = asked.wants_greatest = asked.wants_counts = true;
+  asked.buckets = 4;
+  for (std::size_t group = 0; group < groups; ++group) {
+    const auto first = static_cast<T>(5 + 3 * group);
+    const std::uint64_t width = detail::key_of(static_cast<T>(first + T{8})) - detail::key_of(first);
+    asked.buckets_of[group] = {detail::key_of(first), static_cast<std::uint8_t>(std::bit_width(width) - 1)};
+  }
+  return asked;
+}
+
+TYPED_TEST(page_rows, buckets_are_as_in_a_plain_loop) {
+  using T = TypeParam;
+  for (const bool has_keys : {true, false}) {
+    const std::size_t groups = has_keys ? 21 : 1;
+    keyed_rows asked = with_buckets<T>(has_keys ? this->keys() : keyed_rows{.rows = rows}, groups);
+    reduction how = this->question(asked);
+    how.groups = static_cast<std::uint8_t>(groups);
+    std::vector<const std::byte*> pages;
+    if (has_keys) {
+      pages = this->pages();
+    } else {
+      this->add_pages(this->numbers_, pages);
+    }
+    const std::vector<std::byte> answer = this->found(how, pages);
+    ASSERT_TRUE(is_possible_of_rows(how, answer.data()));
+    struct one_group {
+      std::uint16_t rows = 0, count = 0;
+      std::array<std::uint16_t, 5> places{};
+      T least{}, greatest{};
+    };
+    std::vector<one_group> expected(groups + 1);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const T number = this->numbers_[i];
+      const std::size_t group = has_keys ? this->group_of(i) : 0;
+      one_group& to = expected[group];
+      ++to.rows;
+      if (group == groups || !(number >= T{3} && number <= T{100})) continue;
+      ++to.count;
+      const detail::group_buckets& in = asked.buckets_of[group];
+      const std::uint64_t key = detail::key_of(number);
+      if (key < in.lowest) {
+        ++to.places[0];
+      } else if ((key - in.lowest) >> in.shift < 4) {
+        const bool is_first = to.places[1] + to.places[2] + to.places[3] + to.places[4] == 0;
+        ++to.places[1 + ((key - in.lowest) >> in.shift)];
+        to.least = is_first ? number : std::min(to.least, number);
+        to.greatest = is_first ? number : std::max(to.greatest, number);
+      }
+    }
+    std::span<const std::byte> rest = answer;
+    const auto expect = [&](bool is_wanted, auto one_group::* member) {
+      for (std::size_t group = 0; is_wanted && group < groups; ++group) {
+        const auto got = this->template take<std::remove_cvref_t<decltype(expected[0].*member)>>(rest);
+        ASSERT_TRUE(got == expected[group].*member) << has_keys << " " << group;
+      }
+    };
+    expect(asked.wants_least, &one_group::least);
+    expect(asked.wants_greatest, &one_group::greatest);
+    expect(true, &one_group::rows);
+    expect(asked.wants_counts, &one_group::count);
+    expect(true, &one_group::places);
+    EXPECT_LT(rest.size(), 8u + 8u);
+  }
+}
+
+// Of all rows, by a server that is not sound.
+TYPED_TEST(page_rows, buckets_with_more_numbers_than_there_are_are_not_possible) {
+  using T = TypeParam;
+  const keyed_rows asked = with_buckets<T>({.rows = rows}, 1);
+  reduction how = this->question(asked);
+  how.groups = 1;
+  std::vector<const std::byte*> pages;
+  this->add_pages(this->numbers_, pages);
+  const std::vector<std::byte> answer = this->found(how, pages);
+  const std::size_t places_at = 2 * sizeof(T) + 2 * sizeof(std::uint16_t);
+  const auto is_possible = [&](std::size_t at, const auto& value) {
+    std::vector<std::byte> changed = answer;
+    std::memcpy(changed.data() + at, &value, sizeof value);
+    return is_possible_of_rows(how, changed.data());
+  };
+  std::array<std::uint16_t, 5> places{};
+  std::memcpy(places.data(), answer.data() + places_at, sizeof places);
+  ASSERT_GT(places[1] + places[2] + places[3] + places[4], 0);
+  EXPECT_TRUE(is_possible(places_at, places[0]));
+  EXPECT_FALSE(is_possible(places_at, static_cast<std::uint16_t>(places[0] + rows))) << "more than numbers";
+  EXPECT_FALSE(is_possible(places_at + 2, std::uint16_t{0xffff}));
+  EXPECT_FALSE(is_possible(0, T{3})) << "the least one is below the buckets";
+  EXPECT_FALSE(is_possible(0, T{101})) << "or not in the interval";
+  EXPECT_FALSE(is_possible(sizeof(T), T{100})) << "the greatest one is above them";
+  T greatest{};
+  std::memcpy(&greatest, answer.data() + sizeof(T), sizeof greatest);
+  T least{};
+  std::memcpy(&least, answer.data(), sizeof least);
+  if (least != greatest) {
+    std::vector<std::byte> swapped = answer;
+    std::memcpy(swapped.data(), &greatest, sizeof greatest);
+    std::memcpy(swapped.data() + sizeof greatest, &least, sizeof least);
+    EXPECT_FALSE(is_possible_of_rows(how, swapped.data()));
+  }
+  if constexpr (std::is_floating_point_v<T>) {
+    EXPECT_FALSE(is_possible(0, std::numeric_limits<T>::quiet_NaN()));
+  }
+}
+
 TYPED_TEST(page_rows, without_numbers_rows_are_counted) {
   const keyed_rows asked = this->keys();
   const std::vector<std::byte> answer = this->found(this->question(asked), this->pages(false));
@@ -222,6 +331,25 @@ TEST_F(page_rows_questions, that_make_no_sense_are_not_valid) {
   expect_bad([](keyed_rows& one) { one.key[0].count = 64; }, 64);
   expect_bad([](keyed_rows& one) { one.key[0].count = 256 + 24; });
   expect_bad([](keyed_rows& one) { one.wants_least = one.wants_greatest = one.wants_counts = true; });  // too long
+  expect_bad([](keyed_rows& one) { one.buckets = 2; });                                                 // with sums
+  const auto expect_bad_buckets = [&](const auto& change, std::uint8_t groups = 24) {
+    expect_bad(
+        [&](keyed_rows& one) {
+          one.wants_sums = false;
+          one.buckets = 10;
+          change(one);
+        },
+        groups);
+  };
+  keyed_rows buckets = good;
+  buckets.wants_sums = false;
+  buckets.buckets = 10;
+  EXPECT_TRUE(is_valid(question(buckets, 24)));
+  expect_bad_buckets([](keyed_rows& one) { one.buckets = 20; });  // too long
+  expect_bad_buckets([](keyed_rows& one) { one.rows *= 4; });     // 4 pages of keys, and 32 of numbers
+  expect_bad_buckets([](keyed_rows& one) { one.buckets_of[23].shift = 64; });
+  expect_bad_buckets([](keyed_rows& one) { one.keys = 0; });  // is one group
+  expect_bad_buckets([](keyed_rows& one) { one.key[0].count = 32; }, 32);
   keyed_rows long_one{.rows = 65'536, .keys = 1};
   long_one.key[0] = {0, 3, number_type::uint8};
   EXPECT_FALSE(is_valid(question(long_one, 3))) << "more rows than 2 bytes can count";

@@ -21,8 +21,26 @@ std::uint64_t budget::low_watermark_for(std::uint64_t limit_pages) const {
 }
 
 void budget::resize(std::uint64_t limit_pages) {
-  low_.store(std::max<std::uint64_t>(1, low_watermark_for(limit_pages)), std::memory_order_relaxed);
-  limit_.store(limit_pages, std::memory_order_relaxed);
+  whole_.store(limit_pages);
+  divide();
+}
+
+void budget::set_aside(std::uint64_t pages) {
+  aside_.store(pages);
+  divide();
+}
+
+// Two threads may do so at a time: the last one to store the limit finds out if it is of other values.
+void budget::divide() {
+  std::uint64_t whole = 0;
+  std::uint64_t aside = 0;
+  do {
+    whole = whole_.load();
+    aside = aside_.load();
+    const std::uint64_t limit_pages = whole - std::min(aside, whole / 2);
+    low_.store(std::max<std::uint64_t>(1, low_watermark_for(limit_pages)), std::memory_order_relaxed);
+    limit_.store(limit_pages);
+  } while (whole != whole_.load() || aside != aside_.load());
 }
 
 bool budget::try_charge(std::uint64_t pages, std::uint64_t reserve_pages) {

@@ -17,6 +17,12 @@ class budget {
   // A lower limit does not release anything: free_pages() turns negative until the evictor has caught up.
   void resize(std::uint64_t limit_pages);
 
+  // So much of it is used for something else than frames. At least half stays for them.
+  void set_aside(std::uint64_t pages);
+  [[nodiscard]] std::uint64_t aside_pages() const { return whole_pages() - limit_pages(); }
+  // The limit, with what is set aside.
+  [[nodiscard]] std::uint64_t whole_pages() const { return whole_.load(std::memory_order_relaxed); }
+
   // Charges `pages` if at least `reserve_pages` stay free afterwards.
   [[nodiscard]] bool try_charge(std::uint64_t pages, std::uint64_t reserve_pages = 0);
 
@@ -44,8 +50,11 @@ class budget {
  private:
   [[nodiscard]] std::uint64_t low_watermark_for(std::uint64_t limit_pages) const;
   void note_peak(std::uint64_t charged);
+  void divide();
 
   const double free_share_;
+  std::atomic<std::uint64_t> whole_{0};
+  std::atomic<std::uint64_t> aside_{0};
   std::atomic<std::uint64_t> limit_{0};
   std::atomic<std::uint64_t> low_{0};
   std::atomic<std::uint64_t> charged_{0};

@@ -47,6 +47,22 @@ TEST(budget, an_unconditional_charge_may_exceed_the_limit) {
   EXPECT_EQ(local.peak_pages(), 25u) << "the peak stays";
 }
 
+TEST(budget, what_is_set_aside_is_no_frames) {
+  budget local(1000);
+  local.set_aside(400);
+  EXPECT_EQ(local.limit_pages(), 600u);
+  EXPECT_EQ(local.whole_pages(), 1000u);
+  EXPECT_FALSE(local.try_charge(601));
+  EXPECT_TRUE(local.try_charge(600));
+  local.resize(600);
+  EXPECT_EQ(local.limit_pages(), 300u) << "at least half is for frames";
+  EXPECT_EQ(local.aside_pages(), 300u);
+  local.resize(2000);
+  EXPECT_EQ(local.limit_pages(), 1600u);
+  local.set_aside(0);
+  EXPECT_EQ(local.free_pages(), 1400);
+}
+
 TEST(budget, a_smaller_limit_releases_nothing) {
   budget local(1000);
   ASSERT_TRUE(local.try_charge(1000));

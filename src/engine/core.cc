@@ -26,6 +26,7 @@ core_state::core_state(platform::address_space& kernel, backend::backend& far_ti
       pages(chosen.heap_pages, chosen.first_number),
       checks(chosen.heap_pages, chosen.reads_parts,
              chosen.hash_seed == 0 ? page_hasher() : page_hasher(chosen.hash_seed)),
+      affinities(chosen.heap_pages, chosen.reads_parts),
       blocks(chosen.heap_pages),
       local(chosen.budget_pages, chosen.pace.free_share),
       writes_tracked(chosen.tracks_writes),
@@ -145,7 +146,9 @@ void core_state::clear_stall() {
 
 void wait_for_kernel_memory(int error_code, backoff* waiting) {
   if (error_code != ENOMEM) {
-    log_line(log_level::error, "the kernel refuses to map a page of the far heap (%s)", std::strerror(error_code));
+    log_line(
+        log_level::error, "the kernel refuses to map a page of the far heap (%s)%s", std::strerror(error_code),
+        error_code == EPERM ? "; a program that restricts its system calls (seccomp) needs --fault-mode thread" : "");
     FAR_CHECK(error_code == ENOMEM, "a page that is not mapped can be mapped");
   }
   waiting->pause();

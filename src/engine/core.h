@@ -15,6 +15,7 @@
 #include "engine/eviction_clock.h"
 #include "engine/eviction_filter.h"
 #include "engine/eviction_pace.h"
+#include "engine/page_affinity.h"
 #include "engine/page_checks.h"
 #include "engine/policy.h"
 #include "engine/residency.h"
@@ -130,6 +131,7 @@ class core_state {
   const platform::clock& time;
   residency pages;
   page_checks checks;
+  page_affinity affinities;
   block_table blocks;
   slot_reads reads;
   budget local;
@@ -199,6 +201,7 @@ class core_state {
 // reach the far tier; it can only give slots back.
 class core_for_ranges : public core_state {
  public:
+  using core_state::affinities;
   using core_state::blocks;
   using core_state::checks;
   using core_state::local;

@@ -12,7 +12,7 @@ engine::engine(platform::address_space& space, backend::backend& far, const plat
               {chosen.heap_pages, chosen.first_number, chosen.budget_pages, chosen.tracks_writes, chosen.reads_parts,
                chosen.hash_seed, chosen.pace}),
       transfers_(shared_),
-      view_(shared_.pages, shared_.evictions),
+      view_(shared_.pages, shared_.evictions, shared_.checks),
       misses_(shared_, chosen.regions_come_whole),
       hints_(shared_.pages, shared_.blocks),
       eviction_(shared_, transfers_, chosen.where, chosen.measures_where),
@@ -45,9 +45,13 @@ void engine::validate() const {
 statistics engine::snapshot() const {
   const counters& count = shared_.count;
   statistics now;
-  now.budget_bytes = shared_.local.limit_pages() * page_bytes;
-  now.local_bytes = shared_.local.charged_pages() * page_bytes;
-  now.peak_local_bytes = shared_.local.peak_pages() * page_bytes;
+  const std::uint64_t aside_pages = shared_.local.aside_pages();
+  now.budget_bytes = shared_.local.whole_pages() * page_bytes;
+  // What is set aside is used once there is room for it.
+  const std::uint64_t charged_pages = shared_.local.charged_pages();
+  now.local_bytes =
+      std::min(charged_pages + aside_pages, std::max(charged_pages, shared_.local.whole_pages())) * page_bytes;
+  now.peak_local_bytes = std::max(shared_.local.peak_pages() * page_bytes, now.local_bytes);
   const backend::capacity far = shared_.far.report();
   now.far_bytes = far.used_slots * page_bytes;
   now.peak_far_bytes = count.peak_far_pages.get() * page_bytes;

@@ -55,6 +55,11 @@ void eviction_control::resize(std::uint64_t budget_pages) {
   shared_.allow_excess();
 }
 
+void eviction_control::set_aside(std::uint64_t pages) {
+  shared_.local.set_aside(pages);
+  shared_.allow_excess();
+}
+
 void eviction_control::restart_in_child() {
   background_reclaiming_ = false;
   fork_waits_.store(false);

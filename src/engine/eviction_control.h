@@ -49,6 +49,9 @@ class eviction_control {
   void evict(page_range range, std::size_t pages_a_batch = batch_pages, host* around = nullptr);
 
   void resize(std::uint64_t budget_pages);
+  // So much of the budget is used for something else than pages.
+  void set_aside(std::uint64_t pages);
+  [[nodiscard]] std::uint64_t budget_pages() const { return shared_.local.whole_pages(); }
 
   // Around fork, which waits for locks: evict() yields them.
   void note_fork(bool waits) { fork_waits_.store(waits, std::memory_order_release); }

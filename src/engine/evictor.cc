@@ -296,7 +296,7 @@ void evictor::finish_clean(page_id page) {
 
 // The first `unused` of them can be written by nobody. Returns whether there is something to write.
 bool evictor::lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into) {
-  const std::size_t slots = dirty.empty() || !shared_.may_write() ? 0 : allocate_slots(dirty.size(), into);
+  const std::size_t slots = dirty.empty() || !shared_.may_write() ? 0 : allocate_slots(dirty, into);
   for (const page_id page : dirty.subspan(slots)) give_back(page);
   if (slots == 0) return false;
   dirty = dirty.first(slots);
@@ -324,18 +324,19 @@ std::size_t evictor::lift_unused(std::span<const page_id> pages, batch& into) {
 }
 
 // Adjacent slots make adjacent transfers. When the far tier is nearly full, shorter runs must do.
-std::size_t evictor::allocate_slots(std::size_t count, batch& into) {
+std::size_t evictor::allocate_slots(std::span<const page_id> pages, batch& into) {
+  const std::size_t count = pages.size();
   std::size_t done = 0;
-  std::size_t run = count;
+  std::size_t longest = count;
   bool no_tier = false;
   bool will_be_more = false;
-  while (done < count && run > 0) {
-    run = std::min(run, count - done);
-    const result<backend::slot_id> first = shared_.far.allocate(run);
+  while (done < count && longest > 0) {
+    const std::size_t run = std::min(longest, shared_.affinities.run_of(pages.subspan(done)));
+    const result<backend::slot_id> first = shared_.far.allocate_near(shared_.affinities.of(pages[done]), run);
     if (!first) {
       will_be_more = first.error().code == EAGAIN;
       no_tier = first.error().code == ENODEV;
-      run /= 2;
+      longest = run / 2;
       continue;
     }
     for (std::size_t i = 0; i < run; ++i) into.entries[done + i].slot = first.value() + i;

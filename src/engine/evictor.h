@@ -101,7 +101,7 @@ class evictor {
   void finish_clean(page_id page);
   [[nodiscard]] bool lift_dirty(std::span<const page_id> dirty, std::size_t unused, batch& into) FAR_REQUIRES(lock);
   [[nodiscard]] std::size_t lift_unused(std::span<const page_id> pages, batch& into) FAR_REQUIRES(lock);
-  [[nodiscard]] std::size_t allocate_slots(std::size_t count, batch& into) FAR_REQUIRES(lock);
+  [[nodiscard]] std::size_t allocate_slots(std::span<const page_id> pages, batch& into) FAR_REQUIRES(lock);
   void lift_run(page_range run, std::size_t position, batch& into) FAR_REQUIRES(lock);
   void note_lifted(page_id page, std::size_t position, batch& into) FAR_REQUIRES(lock);
   void give_back(page_id page) FAR_REQUIRES(lock);

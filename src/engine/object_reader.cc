@@ -22,9 +22,12 @@ std::size_t piece_count(const object_read& one) {
   return (end + page_checks::piece_bytes - 1) / page_checks::piece_bytes - first_piece(one);
 }
 
+// Buckets of rows came after questions about rows.
 std::uint32_t kind_bit(const reduction& asked) {
-  return std::uint32_t{1} << static_cast<unsigned>(asked.kind);
+  const bool has_buckets = asked.kind == reduction_kind::of_rows && asked.rows->buckets > 0;
+  return std::uint32_t{1} << (static_cast<unsigned>(asked.kind) + (has_buckets ? 1u : 0u));
 }
+static_assert(static_cast<unsigned>(reduction_kind::of_rows) + 1 < 32);
 
 }  // namespace
 

@@ -94,6 +94,16 @@ class page_checks {
   }
   [[nodiscard]] const page_hasher& hasher() const { return hash_; }
 
+  // Of its hashes and its slot: changed bytes go to a fresh slot, and if that is one that the page had before, they
+  // have other hashes than they had then.
+  [[nodiscard]] std::uint64_t version(page_id page, std::uint64_t slot) const {
+    std::uint64_t mixed = (slot + 1) * 0x9e3779b97f4a7c15;
+    for (std::size_t i = 0; i < words_a_page_; ++i) {
+      mixed = (mixed ^ mixed >> 29 ^ at(page, i).load(std::memory_order_relaxed)) * 0xbf58476d1ce4e5b9;
+    }
+    return mixed ^ mixed >> 32;
+  }
+
   // For a page that changes its address. Requires: the caller owns it in Fetching.
   using check = std::array<std::uint64_t, pieces_a_page / 2>;
   [[nodiscard]] check hash_of(page_id page) const {

@@ -27,6 +27,8 @@ class page_ranges {
 
   // The program forgets the bytes of a range.
   void discard(page_range range);
+  // The pages should lie on the same servers as others of this affinity, from the next time on that they leave.
+  void keep_together(page_range range, backend::affinity with) { shared_.affinities.set(range, with); }
   // As page_mover::move().
   [[nodiscard]] result<void> move(page_range from, page_id to) { return mover_.move(from, to); }
   // Lets the kernel fill the pages if their block is open; returns whether it is. Requires: within one block.

@@ -3,16 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/eviction_clock.h"
+#include "engine/page_checks.h"
 #include "engine/residency.h"
 
 namespace far::engine {
 
 class page_view {
  public:
-  // Requires: both outlive the view.
-  page_view(const residency& pages, const eviction_clock& time) : pages_(pages), time_(time) {}
+  // Requires: all outlive the view.
+  page_view(const residency& pages, const eviction_clock& time, const page_checks& checks)
+      : pages_(pages), time_(time), checks_(checks) {}
 
   [[nodiscard]] std::uint64_t pages() const { return pages_.pages(); }
   [[nodiscard]] const residency& words() const { return pages_; }
@@ -36,6 +39,13 @@ class page_view {
     const page_word word = pages_.load(page);
     return word.where() == state::remote && word.object_path();
   }
+  // A name for the bytes of a Remote page: other bytes have another one, of all that the page ever had. Nothing while
+  // the page is in another state. A name that is out of date when it is returned was not when this was called.
+  [[nodiscard]] std::optional<std::uint64_t> version(page_id page) const {
+    const page_word word = pages_.load(page);
+    if (word.where() != state::remote) return std::nullopt;
+    return checks_.version(page, word.place());
+  }
   // Requires: the page is Remote.
   [[nodiscard]] bool left_just_now(page_id page) const { return time_.epochs_since(pages_.load(page).epoch()) <= 1; }
 
@@ -44,6 +54,7 @@ class page_view {
 
   const residency& pages_;
   const eviction_clock& time_;
+  const page_checks& checks_;
 };
 
 }  // namespace far::engine

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/backend.h"
 #include "base/units.h"
 #include "engine/eviction_filter.h"
 #include "engine/residency.h"
@@ -35,6 +36,11 @@ class far_memory {
   void unmap(std::uintptr_t address, std::size_t bytes);
   // The bytes are not needed any more. The addresses stay.
   void discard(std::uintptr_t address, std::size_t bytes);
+
+  // Asks that the pages of the range lie on the same servers as others of this affinity (backend.h).
+  void keep_together(std::uintptr_t address, std::size_t bytes, backend::affinity with) {
+    from_.keep_together(pointer(address), bytes, with);
+  }
 
   // The software guard. Claim or hold the page first (page_table.h, hazard_log.h): the evicting thread stores the byte
   // and then looks for that, so this load may not move before it. Acquiring is not enough for that where loads may pass

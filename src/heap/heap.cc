@@ -135,10 +135,10 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, std::size
   return reinterpret_cast<std::byte*>(object);
 }
 
-void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, heap::tag_key tag) {
+void object_heap::allocate_pages(owner_word& owner, std::size_t bytes, heap::tag_key tag, backend::affinity beside) {
   FAR_CHECK(bytes > heap::largest_small_bytes, "an object of whole pages is larger than those that share one");
   const unsigned number = heap::number_of(tags_.for_objects_of(tag));
-  owner.store(word::of_huge(huge.take(bytes, number, false)), std::memory_order_relaxed);
+  owner.store(word::of_huge(huge.take(bytes, number, false, beside)), std::memory_order_relaxed);
 }
 
 // If objects have a handler before they leave, all their pages in use are writable, so that the handler does not fault.

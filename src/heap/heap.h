@@ -71,7 +71,8 @@ class object_heap {
 
   // The same above a page, of zeros, none of which is resident. Requires: bytes > heap::largest_small_bytes. May be
   // called outside scopes.
-  void allocate_pages(owner_word& owner, std::size_t bytes, heap::tag_key tag);
+  void allocate_pages(owner_word& owner, std::size_t bytes, heap::tag_key tag,
+                      backend::affinity beside = backend::no_affinity);
 
   // See detail::touch.
   [[nodiscard]] std::byte* touch(owner_word& owner, bool write, bool lasting);

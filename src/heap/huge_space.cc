@@ -28,17 +28,19 @@ huge_space::huge_space(far_memory& memory, segments& from, page_table& pages)
       pages_(pages),
       sizes_(reinterpret_cast<std::uint64_t*>(platform::map_local(memory.pages() * sizeof(std::uint64_t)))) {}
 
-std::uintptr_t huge_space::take(std::size_t bytes, unsigned tag, bool unheld) {
+std::uintptr_t huge_space::take(std::size_t bytes, unsigned tag, bool unheld, backend::affinity beside) {
   const std::size_t count = pages_for(bytes);
   const std::uintptr_t object =
       count <= most_run_pages ? take_run(count) : memory_.map(count << page_shift, page_bytes);
   sizes_[pages_.page_of(object)] = bytes;
+  memory_.keep_together(object, count << page_shift, beside);
   pages_.begin_use(pages_.page_of(object), count, tag, unheld || count > most_held_pages);
   return object;
 }
 
 void huge_space::release(std::uintptr_t object) {
   const std::size_t count = pages_for(bytes_of(object));
+  memory_.keep_together(object, count << page_shift, backend::no_affinity);
   if (count > most_run_pages) return memory_.unmap(object, count << page_shift);
   memory_.discard(object, count << page_shift);
   release_run(object, count);

@@ -20,8 +20,9 @@ class huge_space {
   huge_space& operator=(const huge_space&) = delete;
 
   // Zeroed bytes, none of them resident. Throws std::bad_alloc when the far heap's addresses run out. `unheld`: they
-  // are used without scopes.
-  [[nodiscard]] std::uintptr_t take(std::size_t bytes, unsigned tag, bool unheld);
+  // are used without scopes. `beside`: on which servers they should lie.
+  [[nodiscard]] std::uintptr_t take(std::size_t bytes, unsigned tag, bool unheld,
+                                    backend::affinity beside = backend::no_affinity);
   void release(std::uintptr_t object);
 
   [[nodiscard]] std::size_t bytes_of(std::uintptr_t object) const { return sizes_[pages_.page_of(object)]; }

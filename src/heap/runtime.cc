@@ -379,9 +379,12 @@ std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const t
   return heap_of(in.home()).allocate(owner, bytes, alignment, type, where, in.key());
 }
 
-void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes) {
+void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes, std::uint32_t stripe) {
   heap::check_outside_handlers();
-  heap_of(in.home()).allocate_pages(owner, bytes, in.key());
+  // Neighbouring stripes go to different servers, if there are enough of them.
+  const auto beside =
+      stripe == 0 ? backend::no_affinity : static_cast<backend::affinity>(1 + stripe % backend::affinities);
+  heap_of(in.home()).allocate_pages(owner, bytes, in.key(), beside);
 }
 
 void move_owner(owner_word& from, owner_word& to) {

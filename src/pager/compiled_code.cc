@@ -1,5 +1,9 @@
 #include "pager/compiled_code.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+
 #include "base/lock_guard.h"
 #include "base/spin_lock.h"
 #include "engine/residency.h"
@@ -14,6 +18,8 @@ far_compiled* joined FAR_GUARDED_BY(listing) = nullptr;
 const std::uint8_t* states FAR_GUARDED_BY(listing) = nullptr;
 const std::uint64_t* has_evicted FAR_GUARDED_BY(listing) = nullptr;  // set: a pager serves
 
+std::atomic<page_guard*> serving{nullptr};
+
 // The table comes first: a guard that already sees the mask must not look beyond the end of the table before.
 void tell(far_compiled& code) FAR_REQUIRES(listing) {
   if (has_evicted == nullptr) return;
@@ -26,7 +32,8 @@ void tell(far_compiled& code) FAR_REQUIRES(listing) {
 
 }  // namespace
 
-void serve_compiled_code(const page_guard& guard) {
+void serve_compiled_code(page_guard& guard) {
+  serving.store(&guard, std::memory_order_release);
   const platform::signal_shield shield;
   const lock_guard held(listing);
   has_evicted = guard.has_evicted();
@@ -50,6 +57,21 @@ void leave_compiled_code(const far_compiled& leaving) {
     *link = leaving.next;
     return;
   }
+}
+
+bool read_object(std::uint64_t& value, const void* address, std::size_t bytes) {
+  page_guard* const guard = serving.load(std::memory_order_acquire);
+  return guard != nullptr &&
+         guard->read_copy(static_cast<const std::byte*>(address), bytes, reinterpret_cast<std::byte*>(&value));
+}
+
+std::size_t copy_objects(std::span<const void* const> addresses) {
+  page_guard* const guard = serving.load(std::memory_order_acquire);
+  if (guard == nullptr) return 0;
+  std::array<const std::byte*, far_compiled_most_copies> wanted;
+  const std::size_t count = std::min(addresses.size(), wanted.size());
+  for (std::size_t i = 0; i < count; ++i) wanted[i] = static_cast<const std::byte*>(addresses[i]);
+  return guard->make_copies(std::span(wanted).first(count));
 }
 
 void lock_compiled_code_for_fork() FAR_UNCHECKED_LOCKING {

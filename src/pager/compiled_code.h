@@ -2,6 +2,10 @@
 // read.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "far/detail/compiled.h"
 
 namespace far::pager {
@@ -11,12 +15,17 @@ class page_guard;
 // From now on the guards of the process check this pager's far heap, if it keeps its states by address
 // (options::states_by_address), and streams go to the part that serves hints (hints.h). Once in a process; the pager
 // stays to its end.
-void serve_compiled_code(const page_guard& guard);
+void serve_compiled_code(page_guard& guard);
 
 // The work of far_compiled_join() and far_compiled_leave(). A lock is held for a few instructions, with signals
 // blocked; the child of a fork must not find it taken: see lock_compiled_code_for_fork().
 void join_compiled_code(far_compiled& joining);
 void leave_compiled_code(const far_compiled& leaving);
+
+// The work of far_compiled_find_objects(): for threads whose stack is local. What is missing comes in by this pager.
+// Before it serves, and without options::copied_bytes, nothing is read.
+[[nodiscard]] bool read_object(std::uint64_t& value, const void* address, std::size_t bytes);
+[[nodiscard]] std::size_t copy_objects(std::span<const void* const> addresses);
 
 // Around a fork. Nothing is taken in between.
 void lock_compiled_code_for_fork();

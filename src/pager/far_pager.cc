@@ -28,10 +28,11 @@ constinit const platform::monotonic_clock clock_of_tiers;
 
 }  // namespace
 
-result<fault_mode> parse_fault_mode(const std::string& name) {
-  if (name == "thread") return fault_mode::thread;
-  if (name == "inline") return fault_mode::in_line;
-  return error{"unknown fault mode '" + name + "'; known are: thread, inline", EINVAL};
+result<std::optional<fault_mode>> parse_fault_mode(const std::string& name) {
+  if (name == "auto") return std::optional<fault_mode>();
+  if (name == "thread") return std::optional(fault_mode::thread);
+  if (name == "inline") return std::optional(fault_mode::in_line);
+  return error{"unknown fault mode '" + name + "'; known are: auto, thread, inline", EINVAL};
 }
 
 result<std::unique_ptr<pager>> pager::create(const options& chosen) {
@@ -111,6 +112,9 @@ result<void> far_pager::start() {
   parts_.emplace(heap_, engine_->ranges(), engine_->eviction(), host_);
   accesses_.emplace(*engine_, host_, heap_, parts_->addresses(), *misses_);
   slots_.emplace(*engine_, host_, heap_, *misses_);
+  if (chosen_.copied_bytes > 0) {
+    copies_.emplace(*engine_, host_, heap_, *slots_, *accesses_, chosen_.copied_bytes, chosen_.budget_bytes);
+  }
   calls_.emplace(heap_, *parts_, *engine_, *misses_, *accesses_, host_);
   result<void> done = misses_->add_fetchers();
   if (done) done = slots_->add_readers(chosen_.object_readers);
@@ -168,6 +172,7 @@ result<void> far_pager::resize(std::uint64_t budget_bytes) {
                  EINVAL};
   }
   engine_->eviction().resize(budget_bytes >> page_shift);
+  if (copies_) copies_->fit();
   reclaimer_->wake();
   return {};
 }
@@ -262,6 +267,7 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
   std::vector<page_range, platform::local_allocator<page_range>> pinned_pages;
   for (const std::span<const std::byte> range : pinned)
     pinned_pages.push_back(parts_->pages_in(range.data(), range.size()));
+  if (copies_) copies_->restart_in_child();
   const result<void> resumed = engine_->fork().resume_in_child(pinned_pages);
   if (!resumed) return stop(resumed.error().message.c_str());
   // The threads of the old objects are not in this process; there is nothing to join or destroy.

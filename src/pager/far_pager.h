@@ -13,6 +13,7 @@
 #include "pager/mapped_parts.h"
 #include "pager/memory_calls.h"
 #include "pager/miss_resolver.h"
+#include "pager/object_copies.h"
 #include "pager/pager.h"
 #include "pager/process_host.h"
 #include "pager/reclaimer.h"
@@ -83,6 +84,7 @@ class far_pager final : public pager {
   [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override {
     return calls_->is_mapped(address, bytes);
   }
+  [[nodiscard]] std::uint64_t mapped_bytes() const override { return calls_->mapped_bytes(); }
   [[nodiscard]] bool is_sealed(const std::byte* address, std::size_t bytes) const override {
     return calls_->is_sealed(address, bytes);
   }
@@ -115,6 +117,9 @@ class far_pager final : public pager {
   // ---- page_guard ----
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override {
     return calls_->map_guarded(bytes, alignment_bytes);
+  }
+  void keep_together(const std::byte* address, std::size_t bytes, backend::affinity with) override {
+    engine_->ranges().keep_together(parts_->pages_in(address, bytes), with);
   }
   [[nodiscard]] bool under_pressure() const override { return !engine_->eviction().has_frames_ahead(); }
   [[nodiscard]] bool is_writable(const std::byte* address) const override {
@@ -152,6 +157,12 @@ class far_pager final : public pager {
   [[nodiscard]] slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) override {
     return slots_->read(address, bytes, buffer);
   }
+  [[nodiscard]] bool read_copy(const std::byte* address, std::size_t bytes, std::byte* to) noexcept override {
+    return copies_ && copies_->read(address, bytes, to);
+  }
+  std::size_t make_copies(std::span<const std::byte* const> addresses) noexcept override {
+    return copies_ ? copies_->make(addresses) : 0;
+  }
   void reduce_slots(const reduction& how, std::span<slot_reduction> pages) override { slots_->reduce(how, pages); }
   void reduce_rows(const reduction& how, std::span<row_reduction> rows) override { slots_->reduce_rows(how, rows); }
   [[nodiscard]] std::uint64_t poll() noexcept override { return misses_->poll(); }
@@ -179,6 +190,7 @@ class far_pager final : public pager {
   std::optional<mapped_parts> parts_;
   std::optional<software_accesses> accesses_;
   std::optional<slot_reader> slots_;
+  std::optional<object_copies> copies_;  // options::copied_bytes
   std::optional<memory_calls> calls_;
   std::unique_ptr<reclaimer> reclaimer_;
   std::unique_ptr<fault_thread> fault_thread_;  // fault_mode::thread only

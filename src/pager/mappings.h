@@ -42,6 +42,9 @@ class mappings {
   // Whether all of a range of the far heap is mapped, as far memory or by the kernel.
   [[nodiscard]] virtual bool is_mapped(const std::byte* address, std::size_t bytes) const = 0;
 
+  // How much is mapped in the far heap, reservations and mappings of the kernel's included.
+  [[nodiscard]] virtual std::uint64_t mapped_bytes() const = 0;
+
   // Whether any of a range of the far heap was sealed, far memory or the kernel's.
   [[nodiscard]] virtual bool is_sealed(const std::byte* address, std::size_t bytes) const = 0;
 

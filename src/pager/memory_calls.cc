@@ -186,6 +186,11 @@ bool memory_calls::is_mapped(const std::byte* address, std::size_t bytes) const 
       [&] { return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, any) == 0; });
 }
 
+std::uint64_t memory_calls::mapped_bytes() const {
+  const platform::signal_shield shield;
+  return parts_.addresses().pages_in_use() << page_shift;
+}
+
 bool memory_calls::is_sealed(const std::byte* address, std::size_t bytes) const {
   return parts_.inside([&] { return parts_.any_sealed(parts_.pages_in(address, bytes)); });
 }

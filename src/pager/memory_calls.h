@@ -46,6 +46,7 @@ class memory_calls final : public mappings {
   [[nodiscard]] result<void> take_back(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<origin> origin_of(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] bool is_mapped(const std::byte* address, std::size_t bytes) const override;
+  [[nodiscard]] std::uint64_t mapped_bytes() const override;
   [[nodiscard]] bool is_sealed(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> protect_with_key(std::byte* address, std::size_t bytes, int protection, int key) override;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/backend.h"
 #include "base/page_reduction.h"
 #include "base/result.h"
 #include "engine/hint.h"
@@ -47,6 +48,9 @@ class page_guard : public far_heap {
   // Like map(), readable and writable, for memory that is filled by fetch() and never by the kernel behind our back, so
   // that its state bytes tell the truth from the beginning.
   [[nodiscard]] virtual result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) = 0;
+
+  // Asks that the pages of the range lie on the same servers as others of this affinity once they have left.
+  virtual void keep_together(const std::byte* address, std::size_t bytes, backend::affinity with) = 0;
 
   // The bytes of software guards, one a page from start(); engine/residency.h says exactly when they change. A page is
   // resident when its byte is engine::residency::byte_of_resident; another value means: find out, by fetch(). Read them
@@ -105,6 +109,17 @@ class page_guard : public far_heap {
   // such reads of a page may run at once, and others may fetch, discard or move it meanwhile. Requires: the range lies
   // within a page; `buffer` is local memory; options::object_readers > 0.
   [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
+
+  // Reads up to 8 bytes of a remote page from a copy of the part of the page around them, which is made if there is
+  // none (object_copies.h). Returns false where the page is better accessed itself: it is not remote, others of its
+  // parts were read before, or there are no copies (options::copied_bytes). `to`: local memory.
+  [[nodiscard]] virtual bool read_copy(const std::byte* /*address*/, std::size_t /*bytes*/,
+                                       std::byte* /*to*/) noexcept {
+    return false;
+  }
+  // Makes such copies for all of the addresses, side by side, or has the pages that are better accessed themselves on
+  // their way. Returns how many were missing. The list is in local memory.
+  virtual std::size_t make_copies(std::span<const std::byte* const> /*addresses*/) noexcept { return 0; }
 
   // Has the far tier answer a question about remote pages, all of them side by side (base/page_reduction.h). `failed`:
   // it cannot, or not now. Requires: as read_slot(); at most most_reductions pages; each part begins and ends at a

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -31,7 +32,8 @@ using engine::miss_waiter;
 // first.
 enum class fault_mode { thread, in_line };
 
-[[nodiscard]] result<fault_mode> parse_fault_mode(const std::string& name);  // "thread", "inline"
+// "thread", "inline", or "auto", which leaves the choice to the door: nullopt.
+[[nodiscard]] result<std::optional<fault_mode>> parse_fault_mode(const std::string& name);
 
 // Whether a limit on data (ulimit -d) leaves room for the tables of a far heap of the usual size.
 [[nodiscard]] result<void> check_limit_on_data();
@@ -77,6 +79,9 @@ struct options {
   std::function<void()> child_settled = {};
   bool states_by_address = false;  // keep the states where compiled guards find them, if there is room
   unsigned object_readers = 0;     // queues to the far tier for read_slot(); without one it must not be called
+  // Copies of parts of remote pages are kept, of so many bytes each (engine/line_cache.h), for page_guard::read_copy().
+  // 0: none. Requires: a size that line_cache takes, and object_readers.
+  std::size_t copied_bytes = 0;
 };
 
 inline constexpr std::uint64_t minimum_budget_bytes = std::uint64_t{16} << 20;

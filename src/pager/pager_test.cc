@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "base/units.h"
 #include "pager/miss_observer.h"
 #include "platform/advice.h"
@@ -203,7 +204,7 @@ int kernel_protection(const std::byte* page) {
 TEST_P(pager_test, mappings_over_each_other_leave_the_protection_of_one_of_them) {
   constexpr std::size_t count = 24;
   std::byte* const block = map(count * page_bytes);
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < (has_address_sanitizer ? 100 : 300); ++round) {
     std::atomic<int> ready{0};
     const auto map_over = [&](std::size_t first, std::size_t pages, int protection) {
       ready.fetch_add(1);
@@ -379,7 +380,7 @@ TEST_P(pager_test, pinned_buffers_serve_system_calls) {
 
 TEST_P(pager_test, threads_on_shared_pages_lose_no_update) {
   constexpr std::size_t pages = 3 * budget / page_bytes;
-  constexpr int rounds = 15000;
+  constexpr int rounds = has_address_sanitizer ? 5000 : 15000;
   std::byte* const block = map(pages * page_bytes);
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 4; ++t) {
@@ -575,6 +576,7 @@ TEST(pager, refuses_what_makes_no_sense) {
     EXPECT_FALSE(pager::create(chosen).ok());
   }
   EXPECT_FALSE(parse_fault_mode("telepathy").ok());
+  EXPECT_EQ(parse_fault_mode("auto").value(), std::nullopt);
 }
 
 INSTANTIATE_TEST_SUITE_P(modes, pager_test,

@@ -54,6 +54,21 @@ slot_read slot_reader::read(const std::byte* address, std::size_t bytes, std::by
   return to_slot_read(mine.outcome.load(std::memory_order_acquire));
 }
 
+void slot_reader::read_parts(std::span<part> parts, std::size_t bytes) {
+  FAR_CHECK(parts.size() <= most_parts, "so many parts are read side by side");
+  std::array<awaited_read, most_parts> reads;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    reads[i].page = heap_.page_at(parts[i].address);
+    reads[i].offset_bytes = static_cast<std::uint32_t>(parts[i].address - heap_.address_of(reads[i].page));
+    reads[i].length_bytes = static_cast<std::uint32_t>(bytes);
+    reads[i].buffer = parts[i].buffer;
+  }
+  read_all({reads.data(), parts.size()});
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].outcome = to_slot_read(reads[i].outcome.load(std::memory_order_acquire));
+  }
+}
+
 void slot_reader::reduce(const reduction& how, std::span<slot_reduction> pages) {
   FAR_CHECK(pages.size() <= page_guard::most_reductions, "so many pages are reduced side by side");
   std::array<awaited_read, page_guard::most_reductions> reads;

@@ -26,6 +26,14 @@ class slot_reader {
 
   // As page_guard::read_slot().
   [[nodiscard]] slot_read read(const std::byte* address, std::size_t bytes, std::byte* buffer);
+  // Several such reads, of parts of pages, side by side. Requires: at most most_parts.
+  struct part {
+    const std::byte* address;
+    std::byte* buffer;
+    slot_read outcome;
+  };
+  static constexpr std::size_t most_parts = 64;
+  void read_parts(std::span<part> parts, std::size_t bytes);
   // As page_guard::reduce_slots().
   void reduce(const reduction& how, std::span<slot_reduction> pages);
   // As page_guard::reduce_rows().

@@ -18,6 +18,7 @@
 #include "platform/left_alone.h"
 #include "platform/local_memory.h"
 #include "platform/own_descriptors.h"
+#include "platform/program_limits.h"
 
 namespace far::platform {
 namespace {
@@ -63,8 +64,10 @@ std::size_t in_kernel_mappings(page_range range, int spans, int* error_code, Cal
 result<std::byte*> far_address_space::reserve(std::uint64_t heap_bytes) {
   const std::size_t mapped = heap_bytes + heap_alignment;
   constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | left_alone;
+  note_own_memory(static_cast<std::int64_t>(heap_bytes), 0);
   const long raw = syscall(SYS_mmap, nullptr, mapped, PROT_NONE, flags, -1, 0L);
   if (raw == -1) {
+    note_own_memory(-static_cast<std::int64_t>(heap_bytes), 0);
     return error{"cannot reserve " + format_size(heap_bytes) + " of address space for the far heap (" +
                      std::strerror(errno) + "); raise the limit with: ulimit -v unlimited",
                  errno};
@@ -79,6 +82,7 @@ result<std::byte*> far_address_space::reserve(std::uint64_t heap_bytes) {
 
 void far_address_space::release(std::byte* base, std::uint64_t heap_bytes) {
   syscall(SYS_munmap, base, heap_bytes);
+  note_own_memory(-static_cast<std::int64_t>(heap_bytes), 0);
 }
 
 far_address_space::far_address_space(const heap_layout& heap, userfaultfd& faults, const kernel_features& features)

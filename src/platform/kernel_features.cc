@@ -245,11 +245,14 @@ bool try_io_uring() {
   return ring.ok();
 }
 
-// Switches it off. That changes nothing, because exec(2) has done so already.
+// Asks for it with an address that no program has: where the kernel knows the call, it finds that wrong. The thread may
+// use it already (in a guest under `farheap run`, the run door does), so nothing may change.
 bool try_syscall_user_dispatch() {
 #ifdef __x86_64__
   constexpr int set_syscall_user_dispatch = 59;  // as in linux/prctl.h, which older systems have without it
-  return syscall(SYS_prctl, set_syscall_user_dispatch, 0L, 0L, 0L, 0L) == 0;
+  constexpr long dispatch_on = 1;
+  constexpr long no_address = -1;
+  return syscall(SYS_prctl, set_syscall_user_dispatch, dispatch_on, 0L, 0L, no_address) == -1 && errno == EFAULT;
 #else
   return false;
 #endif

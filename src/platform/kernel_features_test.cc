@@ -2,7 +2,9 @@
 
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -100,6 +102,32 @@ TEST(KernelFeatures, ProbingLeavesNoDescriptorAndKeepsErrno) {
   EXPECT_EQ(errno, ERANGE);
   EXPECT_EQ(open_descriptors(), before);
 }
+
+#ifdef __x86_64__
+volatile unsigned char selector = 0;  // calls go to the kernel
+volatile int calls_seen = 0;
+
+void on_dispatched(int) {
+  selector = 0;
+  calls_seen = calls_seen + 1;
+}
+
+TEST(KernelFeatures, ProbingLeavesTheDispatchOfCallsOn) {
+  constexpr int set_syscall_user_dispatch = 59;
+  if (prctl(set_syscall_user_dispatch, 1, 0, 0, &selector) != 0) GTEST_SKIP() << "this kernel has no such dispatch";
+  struct sigaction handler{};
+  struct sigaction before{};
+  handler.sa_handler = on_dispatched;
+  sigaction(SIGSYS, &handler, &before);
+  EXPECT_TRUE(probe_kernel_now(nullptr).syscall_user_dispatch);
+  selector = 1;
+  getppid();
+  selector = 0;
+  prctl(set_syscall_user_dispatch, 0, 0, 0, 0);
+  sigaction(SIGSYS, &before, nullptr);
+  EXPECT_EQ(calls_seen, 1);
+}
+#endif
 
 TEST(KernelFeatures, IsProbedOnce) {
   EXPECT_EQ(&probe_kernel(), &probe_kernel());

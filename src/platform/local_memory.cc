@@ -19,6 +19,7 @@
 #include "base/spin_lock.h"
 #include "base/units.h"
 #include "platform/left_alone.h"
+#include "platform/program_limits.h"
 
 namespace far::platform {
 namespace {
@@ -50,7 +51,7 @@ long map(std::size_t bytes, int allowed) {
   return reinterpret_cast<long>(mmap(nullptr, bytes, allowed, mapping_flags, -1, 0));
 }
 
-bool make_usable(std::byte* address, std::size_t bytes) {
+bool allow_access(std::byte* address, std::size_t bytes) {
   return mprotect(address, bytes, protection) == 0;
 }
 
@@ -63,7 +64,7 @@ long map(std::size_t bytes, int allowed) {
   return syscall(SYS_mmap, nullptr, bytes, allowed, mapping_flags, -1, 0L);
 }
 
-bool make_usable(std::byte* address, std::size_t bytes) {
+bool allow_access(std::byte* address, std::size_t bytes) {
   return syscall(SYS_mprotect, address, bytes, protection) == 0;
 }
 
@@ -72,12 +73,21 @@ long unmap(std::byte* address, std::size_t bytes) {
 }
 #endif
 
+// Only what may be written counts against limits on data.
+bool make_usable(std::byte* address, std::size_t bytes, std::size_t more_bytes) {
+  note_own_memory(0, static_cast<std::int64_t>(more_bytes));
+  if (allow_access(address, bytes)) return true;
+  note_own_memory(0, -static_cast<std::int64_t>(more_bytes));
+  return false;
+}
+
 constexpr std::size_t large_mapping_bytes = mib;
 
 // An entry is free while its `first` is 0. A mapping that finds no entry may be locked.
 struct noted_mapping {
   std::atomic<std::uintptr_t> first{0};
   std::atomic<std::size_t> bytes{0};
+  std::atomic<std::size_t> read_only_bytes{0};
 };
 std::array<noted_mapping, 1024> large_mappings;
 spin_lock noting;
@@ -88,17 +98,29 @@ void note_mapping(std::uintptr_t first, std::size_t bytes) {
   for (noted_mapping& mapping : large_mappings) {
     if (mapping.first.load() != 0) continue;
     mapping.bytes.store(bytes);
+    mapping.read_only_bytes.store(0);
     mapping.first.store(first);
     return;
   }
 }
 
-void forget_mapping(std::uintptr_t first, std::size_t bytes) {
-  if (bytes < large_mapping_bytes) return;
+void note_read_only(std::uintptr_t first, std::size_t bytes) {
   const lock_guard guard(noting);
   for (noted_mapping& mapping : large_mappings) {
-    if (mapping.first.load() == first) return mapping.first.store(0);
+    if (mapping.first.load() == first) return mapping.read_only_bytes.store(bytes);
   }
+}
+
+// Returns how much of it was read-only.
+std::size_t forget_mapping(std::uintptr_t first, std::size_t bytes) {
+  if (bytes < large_mapping_bytes) return 0;
+  const lock_guard guard(noting);
+  for (noted_mapping& mapping : large_mappings) {
+    if (mapping.first.load() != first) continue;
+    mapping.first.store(0);
+    return mapping.read_only_bytes.load();
+  }
+  return 0;
 }
 
 std::size_t class_of(std::size_t bytes) {
@@ -116,8 +138,14 @@ struct region {
 region blocks_region;
 
 std::byte* try_map(std::size_t bytes, int allowed) {
+  const auto whole = static_cast<std::int64_t>(round_up(bytes, page_bytes));
+  const std::int64_t data_bytes = (allowed & PROT_WRITE) != 0 ? whole : 0;
+  note_own_memory(whole, data_bytes);
   const long address = map(round_up(bytes, page_bytes), allowed);
-  if (address == -1) return nullptr;
+  if (address == -1) {
+    note_own_memory(-whole, -data_bytes);
+    return nullptr;
+  }
   note_mapping(static_cast<std::uintptr_t>(address), bytes);
   return reinterpret_cast<std::byte*>(address);
 }
@@ -142,7 +170,7 @@ bool map_region() FAR_REQUIRES(blocks_region.lock) {
 bool ensure_usable(std::size_t bytes) FAR_REQUIRES(blocks_region.lock) {
   if (blocks_region.usable_bytes >= bytes) return true;
   for (const std::size_t more : {std::min(blocks_region.left_bytes, bytes + usable_reserve_bytes), bytes}) {
-    if (!make_usable(blocks_region.next, more)) continue;
+    if (!make_usable(blocks_region.next, more, more - blocks_region.usable_bytes)) continue;
     blocks_region.usable_bytes = more;
     return true;
   }
@@ -195,11 +223,15 @@ std::byte* try_map_local(std::size_t bytes) {
 std::byte* try_map_sparse(std::size_t bytes, std::size_t part, std::size_t part_bytes) {
   std::byte* const address = try_map(bytes, PROT_READ);
   const std::size_t first = part / page_bytes * page_bytes;
-  if (address == nullptr || make_usable(address + first, round_up(part + part_bytes - first, page_bytes))) {
-    return address;
+  const std::size_t writable = round_up(part + part_bytes - first, page_bytes);
+  if (address == nullptr) return nullptr;
+  note_read_only(reinterpret_cast<std::uintptr_t>(address), round_up(bytes, page_bytes));
+  if (!make_usable(address + first, writable, writable)) {
+    unmap_local(address, bytes);
+    return nullptr;
   }
-  unmap_local(address, bytes);
-  return nullptr;
+  note_read_only(reinterpret_cast<std::uintptr_t>(address), round_up(bytes, page_bytes) - writable);
+  return address;
 }
 
 own_mapping next_own_mapping(std::uintptr_t address) {
@@ -226,9 +258,11 @@ void unmap_local(std::byte* address, std::size_t bytes) {
   // A block from the reserve. Nothing in a region is ever unmapped, or the program's next mapping there would be taken
   // for a block.
   if (is_local_block(address)) return release_local_frames(address, round_up(bytes, page_bytes));
-  forget_mapping(reinterpret_cast<std::uintptr_t>(address), bytes);
+  const std::size_t read_only_bytes = forget_mapping(reinterpret_cast<std::uintptr_t>(address), bytes);
   const long failed = unmap(address, round_up(bytes, page_bytes));
   FAR_CHECK(failed == 0, "local memory must be unmapped as it was mapped");
+  const auto whole = static_cast<std::int64_t>(round_up(bytes, page_bytes));
+  note_own_memory(-whole, static_cast<std::int64_t>(read_only_bytes) - whole);
 }
 
 void release_local_frames(std::byte* address, std::size_t bytes) {

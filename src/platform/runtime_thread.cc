@@ -3,6 +3,7 @@
 #include <locale.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <system_error>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace far::platform {
 namespace {
 
 thread_local unsigned runtime_depth = 0;
+std::atomic<unsigned> threads_started{0};  // and not ended
 
 }  // namespace
 
@@ -26,10 +28,19 @@ runtime_mark::~runtime_mark() {
   --runtime_depth;
 }
 
+unsigned runtime_threads() noexcept {
+  return threads_started.load(std::memory_order_relaxed);
+}
+
+void forget_runtime_threads() noexcept {
+  threads_started.store(0);
+}
+
 std::thread start_runtime_thread(const char* name, std::function<void()> body) {
   // The new thread inherits the blocked signals.
   const runtime_section allocate_locally;
   const std::uint64_t inherited = expect_follower();
+  threads_started.fetch_add(1);
   try {
     return std::thread([name, inherited, body = std::move(body)] {
       const runtime_mark for_good;
@@ -40,8 +51,10 @@ std::thread start_runtime_thread(const char* name, std::function<void()> body) {
       pthread_setname_np(pthread_self(), name);
       body();
       unfollow_identity();
+      threads_started.fetch_sub(1);
     });
   } catch (const std::system_error&) {
+    threads_started.fetch_sub(1);
     expect_no_follower();
     throw;
   }

@@ -33,6 +33,11 @@ class runtime_section {
   const runtime_mark mark_;
 };
 
+// How many threads start_runtime_thread() has started that have not ended.
+[[nodiscard]] unsigned runtime_threads() noexcept;
+// In the child of a fork, which has none of them.
+void forget_runtime_threads() noexcept;
+
 // Throws std::system_error when the kernel starts no more threads.
 [[nodiscard]] std::thread start_runtime_thread(const char* name, std::function<void()> body);
 

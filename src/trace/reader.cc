@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -172,8 +173,10 @@ result<trace> read_trace(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   bytes << file.rdbuf();
-  if (!file.is_open() || file.bad() || bytes.bad()) {
-    const int failure = errno;
+  // Of a folder nothing can be read.
+  const bool is_folder = file.is_open() && std::filesystem::is_directory(path);
+  if (!file.is_open() || file.bad() || bytes.bad() || is_folder) {
+    const int failure = is_folder ? EISDIR : errno;
     return error{"cannot read '" + path + "': " + std::strerror(failure) + "; check the path and its permissions",
                  failure};
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstddef>
 
 #include "tests/support/trace_writer.h"
@@ -139,6 +140,7 @@ TEST(reader, refuses_what_is_not_a_trace) {
   bytes[8] = 9;
   EXPECT_NE(parse_trace(bytes, "t").error().message.find("version 9"), std::string::npos);
   EXPECT_FALSE(read_trace("no/such/file").ok());
+  EXPECT_EQ(read_trace(".").error().code, EISDIR);
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ class rows_message : public testing::Test {
     encode();
   }
   void encode() {
-    payload_.resize(call_header_bytes + rows_bytes + slots_.size() * sizeof slots_[0]);
+    const std::size_t of_buckets = rows_.buckets > 0 ? buckets_bytes(20) : 0;
+    payload_.resize(call_header_bytes + rows_bytes + of_buckets + slots_.size() * sizeof slots_[0]);
     EXPECT_EQ(encode_rows({.how = question(), .hash = &hash_}, slots_, payload_), payload_.size());
   }
   [[nodiscard]] reduction question() const {
@@ -68,6 +69,45 @@ TEST_F(rows_message, has_slots_of_whole_questions) {
   EXPECT_FALSE(decode_rows(arguments())) << "more than a call may have";
 }
 
+class rows_message_with_buckets : public rows_message {
+ protected:
+  rows_message_with_buckets() {
+    rows_.wants_sums = false;
+    rows_.buckets = 10;
+    for (std::size_t group = 0; group < 20; ++group) {
+      rows_.buckets_of[group] = {~group, static_cast<std::uint8_t>(63 - group)};
+    }
+    encode();
+  }
+};
+
+TEST_F(rows_message_with_buckets, arrives_as_it_was) {
+  const auto got = decode_rows(arguments());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->question(), question());
+  EXPECT_TRUE(std::ranges::equal(std::span(got->slots).first(got->slot_count), slots_));
+}
+
+TEST_F(rows_message_with_buckets, that_makes_no_sense_is_refused) {
+  const std::vector<std::byte> good = payload_;
+  const auto expect_refused = [&](std::size_t at, std::uint8_t value) {
+    payload_ = good;
+    arguments()[at] = std::byte{value};
+    EXPECT_FALSE(decode_rows(arguments())) << at << " " << int{value};
+  };
+  expect_refused(1, 16 + 1);                    // sums of buckets
+  expect_refused(rows_bytes, 0);                // none of them
+  expect_refused(rows_bytes, 30);               // more than an answer has room for
+  expect_refused(rows_bytes + 1, 1);            // more than there may be
+  expect_refused(rows_bytes + 16, 64);          // no bit of a key
+  expect_refused(rows_bytes + 16 * 20 + 1, 1);  // not zero
+  expect_refused(2, 255);                       // more groups than the message has buckets of
+  payload_ = good;
+  for (std::size_t bytes = 0; bytes < rows_bytes + buckets_bytes(20) + 8; ++bytes) {
+    EXPECT_FALSE(decode_rows(arguments().first(bytes))) << bytes;
+  }
+}
+
 TEST_F(rows_message, that_makes_no_sense_is_refused) {
   const std::vector<std::byte> good = payload_;
   const auto expect_refused = [&](std::size_t at, std::uint8_t value) {
@@ -76,7 +116,7 @@ TEST_F(rows_message, that_makes_no_sense_is_refused) {
     EXPECT_FALSE(decode_rows(arguments())) << at << " " << int{value};
   };
   expect_refused(0, 10);    // no type of numbers
-  expect_refused(1, 16);    // wants what there is not
+  expect_refused(1, 32);    // wants what there is not
   expect_refused(2, 19);    // other groups than the keys make
   expect_refused(3, 1);     // a key behind the last one
   expect_refused(3, 5);     // too many keys

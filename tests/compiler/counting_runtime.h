@@ -21,6 +21,8 @@ struct stream_counts {
   uintptr_t high;
   uint64_t guards;
   uint64_t batched;  // pages that guards of a batch requested before they waited for the first one
+  uint64_t objects;  // of -ffar-objects: reads,
+  uint64_t copied;   // and objects that were named ahead
   // Of gathers: how often a page was named, how often to be written, and how many times each page was, by the lower
   // bits of its number.
   uint64_t gathered;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <span>
@@ -348,6 +349,66 @@ TEST_F(groups, of_keys_in_another_far_heap_are_found_here) {
   other.evict_all();
   frame.place(placement::there);
   expect_same(frame.group_by({"key"}, wanted), here, "there");
+}
+
+// The rows of all columns lie on one server, some on each.
+TEST_F(groups, on_servers_without_copies_are_found_by_those_that_have_the_rows) {
+  std::vector<std::unique_ptr<memory_server>> servers;
+  std::string addresses;
+  const std::vector<row> rows = some(600'000, 5, 5);
+  for (int count = 1; count <= 3; ++count) {
+    servers.push_back(std::make_unique<memory_server>(testing_support::memory_server_options{}));
+    addresses += (count == 1 ? "tcp://" : ",") + servers.back()->address();
+    runtime& home = farheap(addresses);
+    dataframe frame = frame_of(home, rows);
+    home.evict_all();
+    const runtime_statistics before = home.statistics();
+    const dataframe there = grouped(frame, placement::there);
+    // Each column of values has its own questions. The rows behind the last ones are read here.
+    const std::size_t bytes_of_questions = rows.size() * (8 + 2 + 8 + 1 + 4);
+    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + bytes_of_questions / page_bytes * 9 / 10)
+        << count;
+    EXPECT_LT(home.statistics().fetched_pages, before.fetched_pages + 200) << count;
+    expect_right(there, rows);
+    expect_same(grouped(frame, placement::here), there, std::to_string(count));
+  }
+}
+
+// The same, bit for bit, wherever they are counted; some pages are here and changed, and one of the servers is away.
+TEST_F(groups, have_medians_that_servers_help_to_find) {
+  memory_server first({});
+  const memory_server second({});
+  const memory_server third({});
+  const std::string all = first.address() + "," + second.address() + "," + third.address();
+  std::vector<row> rows = some(600'000, 7, 7);
+  const std::vector<dataframe::wanted> wanted = {{"real", aggregate::median},  {"small", aggregate::median},
+                                                 {"large", aggregate::median}, {"small", aggregate::mean},
+                                                 {"flag", aggregate::median},  {"small", aggregate::max}};
+  for (const std::string& way :
+       {std::string("memory:"), "tcp://" + second.address(), "tcp://" + all, "tcp://" + all + "?copies=2",
+        "tcp://" + all + "?copies=2&timeout=1s", "tcp://" + second.address() + "," + third.address() + "?copies=1"}) {
+    runtime& home = farheap(way);
+    dataframe frame = frame_of(home, rows);
+    auto& reals = const_cast<vector<double>&>(*frame["real"].numbers<double>());
+    for (std::size_t i = 0; i < rows.size(); i += 30'001) {
+      rows[i].real = -1e9 - static_cast<double>(i);
+      reals.write(i, *rows[i].real);
+    }
+    if (way.ends_with("timeout=1s")) first.kill();
+    frame.place(placement::there);
+    const runtime_statistics before = home.statistics();
+    const dataframe there = frame.group_by({"key"}, wanted);
+    const std::uint64_t pages = rows.size() * (8 + 2 + 8 + 1) / page_bytes;
+    if (!way.ends_with("timeout=1s")) {
+      EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + 2 * pages) << way;
+      EXPECT_LT(home.statistics().fetched_pages, before.fetched_pages + pages / 3) << way;
+    }
+    frame.place(placement::here);
+    const std::uint64_t asked_before = asked();
+    expect_same(frame.group_by({"key"}, wanted), there, way);
+    EXPECT_EQ(asked(), asked_before);
+    home.validate();
+  }
 }
 
 TEST_F(groups, survive_a_server_of_two) {

@@ -298,6 +298,37 @@ TEST_F(queries, on_memory_servers_with_copies_stripes_and_parity_fetch_nothing) 
   }
 }
 
+// Questions about 16 pages at a time, of which one now and then is here and changed, or lies elsewhere.
+TEST_F(queries, about_ranks_take_few_passes_on_one_to_three_servers) {
+  const memory_server first({});
+  const memory_server second({});
+  const memory_server third({});
+  std::string addresses = "tcp://" + first.address();
+  std::mt19937_64 random(3);
+  std::vector<double> plain(300'000);
+  for (double& one : plain) one = std::ldexp(static_cast<double>(random() >> 11), static_cast<int>(random() % 30) - 40);
+  for (const memory_server* const more : {&second, &third, static_cast<const memory_server*>(nullptr)}) {
+    runtime& home = farheap(addresses);
+    vector<double> all(far::tag(home).side_by_side(7), plain);
+    home.evict_all();
+    for (std::size_t i = 0; i < plain.size(); i += 70'001) {
+      plain[i] = -static_cast<double>(i);
+      all.write(i, plain[i]);
+    }
+    std::vector<double> sorted = plain;
+    std::ranges::sort(sorted);
+    const runtime_statistics before = home.statistics();
+    EXPECT_EQ(median(all), sorted[149'999] / 2 + sorted[150'000] / 2);
+    EXPECT_EQ(quantile(all, 0.25), sorted[74'999] + (sorted[75'000] - sorted[74'999]) * 0.75);
+    EXPECT_EQ(largest(all, 2), (std::vector{sorted[299'999], sorted[299'998]}));
+    // The ranks of each question in about three passes, where 64 buckets take eight.
+    const std::uint64_t pages = plain.size() * sizeof(double) / page_bytes;
+    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + 10 * pages) << addresses;
+    EXPECT_LT(home.statistics().reduced_pages, before.reduced_pages + 24 * pages) << addresses;
+    if (more != nullptr) addresses += "," + more->address();
+  }
+}
+
 // The other copy answers what the server that is gone would have, or the pages are fetched.
 TEST_F(queries, survive_a_server_of_two) {
   memory_server first({});

@@ -28,19 +28,46 @@ std::uint64_t key_above(const detail::row_key& key, std::span<const std::byte* c
 }
 
 template <typename T>
-void expect_rows(const reduction& how, std::span<const std::byte* const> pages, const byte_string& answer) {
-  const detail::keyed_rows& rows = *how.rows;
+struct plain_group {
   using sum_type = std::conditional_t<std::is_floating_point_v<T>, double,
                                       std::conditional_t<sizeof(T) == 8, unsigned __int128, std::uint64_t>>;
-  struct group {
-    sum_type sum = 0;
-    sum_type of_page = 0;
-    T least{};
-    T greatest{};
-    std::uint16_t rows = 0;
-    std::uint16_t count = 0;
-  };
+
+  // `buckets`: null, or where they begin.
+  void add(T number, const detail::group_buckets* buckets) {
+    if constexpr (std::is_floating_point_v<T>) {
+      of_page += static_cast<double>(number);
+    } else {
+      of_page += static_cast<sum_type>(static_cast<__int128>(number));
+    }
+    ++count;
+    if (buckets != nullptr) {
+      const std::uint64_t key = detail::key_of(number);
+      const std::uint64_t bucket = (key - buckets->lowest) >> buckets->shift;
+      if (key < buckets->lowest) ++places[0];
+      if (key < buckets->lowest || bucket >= places.size() - 1) return;
+      ++places[bucket + 1];
+    }
+    least = bounded == 0 ? number : std::min(least, number);
+    greatest = bounded == 0 ? number : std::max(greatest, number);
+    ++bounded;
+  }
+
+  sum_type sum = 0;
+  sum_type of_page = 0;
+  T least{};
+  T greatest{};
+  std::uint16_t rows = 0;
+  std::uint16_t count = 0;
+  std::uint64_t bounded = 0;
+  std::vector<std::uint16_t> places;
+};
+
+template <typename T>
+void expect_rows(const reduction& how, std::span<const std::byte* const> pages, const byte_string& answer) {
+  const detail::keyed_rows& rows = *how.rows;
+  using group = plain_group<T>;
   std::vector<group> groups(how.groups);
+  for (group& one : groups) one.places.resize(rows.buckets > 0 ? rows.buckets + 1u : 0u);
   for (std::size_t row = 0; row < rows.rows; ++row) {
     std::size_t number_of_group = 0;
     std::span<const std::byte* const> rest = pages;
@@ -59,14 +86,7 @@ void expect_rows(const reduction& how, std::span<const std::byte* const> pages, 
       }
       const bool counts = number >= number_of<T>(how.lowest) && number <= number_of<T>(how.highest);
       if (rows.wants_numbers() && counts) {
-        if constexpr (std::is_floating_point_v<T>) {
-          mine.of_page += static_cast<double>(number);
-        } else {
-          mine.of_page += static_cast<sum_type>(static_cast<__int128>(number));
-        }
-        mine.least = mine.count == 0 ? number : std::min(mine.least, number);
-        mine.greatest = mine.count == 0 ? number : std::max(mine.greatest, number);
-        ++mine.count;
+        mine.add(number, rows.buckets > 0 ? &rows.buckets_of[number_of_group] : nullptr);
       }
     }
     for (std::size_t i = 0; ends_page && i < groups.size(); ++i) {
@@ -92,6 +112,10 @@ void expect_rows(const reduction& how, std::span<const std::byte* const> pages, 
   expect(rows.wants_greatest, &group::greatest);
   expect(true, &group::rows);
   expect(rows.wants_counts, &group::count);
+  for (const group& one : groups) {
+    FUZZ_EXPECT(std::memcmp(one.places.data(), answer.data() + at, one.places.size() * sizeof(std::uint16_t)) == 0);
+    at += one.places.size() * sizeof(std::uint16_t);
+  }
 }
 
 }  // namespace
@@ -129,13 +153,20 @@ byte_string question_about_rows(choices& input) {
   rows.wants_greatest = (wanted & 4) != 0;
   rows.wants_counts = (wanted & 8) != 0;
   rows.rows = 512u << input.number<std::uint8_t>() % 7;
-  rows.keys = static_cast<std::uint8_t>(1 + input.number<std::uint8_t>() % 4);
+  rows.buckets = (wanted & 16) != 0 ? input.number<std::uint8_t>() : 0;
+  rows.keys = static_cast<std::uint8_t>((rows.buckets > 0 ? 0 : 1) + input.number<std::uint8_t>() % 4);
   std::uint8_t groups = 1;
   for (std::size_t i = 0; i < rows.keys; ++i) {
     rows.key[i].type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 8);
     rows.key[i].count = 1u + input.number<std::uint8_t>() % 63;
     rows.key[i].least = input.number<std::uint64_t>() & ~std::uint64_t{0} >> (64 - 8 * number_bytes(rows.key[i].type));
     groups = static_cast<std::uint8_t>(groups * rows.key[i].count);
+  }
+  const std::size_t with_buckets =
+      rows.buckets > 0 ? std::min<std::size_t>(groups, detail::most_groups_with_buckets) : 0;
+  if (rows.buckets > 0) groups = static_cast<std::uint8_t>(with_buckets);
+  for (std::size_t i = 0; i < with_buckets; ++i) {
+    rows.buckets_of[i] = {input.number<std::uint64_t>(), input.number<std::uint8_t>()};
   }
   const reduction how{.type = static_cast<detail::number_type>(input.number<std::uint8_t>() % 10),
                       .lowest = input.number<std::uint64_t>(),
@@ -148,7 +179,7 @@ byte_string question_about_rows(choices& input) {
       std::max<std::size_t>(pages_of_rows(how), 1) * (1 + input.number<std::uint8_t>() % 4), wire::maximum_batch));
   for (std::uint64_t& slot : slots) slot = input.number<std::uint16_t>() % (2 * wire::block_slots);
   if (input.number<std::uint8_t>() > 250) slots[0] = input.number<std::uint64_t>();
-  byte_string payload(wire::call_header_bytes + wire::rows_bytes + slots.size() * sizeof slots[0]);
+  byte_string payload(wire::call_header_bytes + wire::most_rows_bytes + slots.size() * sizeof slots[0]);
   payload.resize(wire::encode_rows({.how = how, .hash = &hash}, slots, payload));
   payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
   if (input.number<std::uint8_t>() >= 192) {
@@ -164,6 +195,22 @@ void add_seeds_about_rows(std::vector<byte_string>& all) {
       made.number(std::uint8_t{128}).number(wanted).number(std::uint8_t{3}).number(static_cast<std::uint8_t>(type % 2));
       made.number(std::uint8_t{0}).number(static_cast<std::uint8_t>(type + 3)).number(std::uint64_t{0});
       if (type % 2 == 1) made.number(std::uint8_t{4}).number(std::uint8_t{1}).number(std::uint64_t{0});
+      made.number(type).number(std::uint64_t{0}).number(std::uint64_t{0x7fff'ffff'ffff'ffff}).number(std::uint8_t{7});
+      made.number(std::uint8_t{1});
+      for (std::uint16_t slot = 0; slot < 30; ++slot) made.number(static_cast<std::uint16_t>(slot * 7));
+      all.push_back(made.bytes());
+    }
+  }
+  // With buckets: of the groups of a key, and of all rows.
+  for (std::uint8_t type = 0; type < 10; ++type) {
+    for (const std::uint8_t keys : std::to_array<std::uint8_t>({0, 1})) {
+      recipe made;
+      made.number(std::uint8_t{128}).number(std::uint8_t{16 + 8 + 6}).number(std::uint8_t{3}).number(std::uint8_t{9});
+      made.number(keys);
+      if (keys > 0) made.number(std::uint8_t{0}).number(std::uint8_t{4}).number(std::uint64_t{0});
+      for (int group = 0; group < (keys > 0 ? 5 : 1); ++group) {
+        made.number(std::uint64_t{1} << 63).number(static_cast<std::uint8_t>(2 + 5 * type));
+      }
       made.number(type).number(std::uint64_t{0}).number(std::uint64_t{0x7fff'ffff'ffff'ffff}).number(std::uint8_t{7});
       made.number(std::uint8_t{1});
       for (std::uint16_t slot = 0; slot < 30; ++slot) made.number(static_cast<std::uint16_t>(slot * 7));

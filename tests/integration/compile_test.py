@@ -26,6 +26,8 @@ HAS_SANITIZERS = any(pathlib.Path("/usr/lib/llvm-19/lib/clang/19/lib").glob("*/l
 # A guard: shift, mask, table, compare, branch.
 GUARD = re.compile(r"\tmovq\t%\w+, (%\w+)\n\tshrq\t\$12, \1\n\tandq\t__farheap_compiled\(%rip\), \1\n"
                    r"\tmovq\t__farheap_compiled\+8\(%rip\), (%\w+)\n\tcmpb\t\$2, \(\2,\1\)\n\tjae\t")
+# ... and in a loop, which has loaded mask and table before.
+GUARD_IN_LOOP = re.compile(r"\tmovq\t%\w+, (%\w+)\n\tshrq\t\$12, \1\n\tandq\t%\w+, \1\n\tcmpb\t\$2, \(%\w+,\1\)\n\tjae\t")
 
 
 class Code(Directory):
@@ -50,7 +52,7 @@ class Code(Directory):
         return sum(len(re.findall(r"ptr (?!poison)", call)) for call in calls)
 
     def guards(self, function):
-        return self.ir[function].count("call preserve_mostcc void @__farheap_guard(")
+        return len(re.findall(r"call preserve_mostcc void @__farheap_guard(?:_written)?\(", self.ir[function]))
 
     def test_streams_are_told_once_each(self):
         self.assertEqual({name: self.streams(name) for name in ["sum", "triad", "backwards", "rows", "smooth"]},
@@ -106,7 +108,7 @@ class Code(Directory):
         counter = self.ir["count"]
         self.assertLess(counter.index("@__farheap_guard"), counter.index("atomicrmw"))
         # One for both counters, in front of the loop, of a frozen address.
-        self.assertEqual(len(re.findall(r"@__farheap_guard\(ptr %\d+, i64 1", counter)), 1, counter)
+        self.assertEqual(len(re.findall(r"@__farheap_guard_written\(ptr %\d+\)", counter)), 1, counter)
         self.assertGreaterEqual(self.guards("pick_until"), 1)
 
     def test_addresses_that_advance_have_no_guard(self):
@@ -147,9 +149,27 @@ class Code(Directory):
         self.assertIn(("pick", "its loop reports the gather"), {(line["function"], line["why"]) for line in lines})
 
     def test_a_guard_is_six_instructions(self):
-        for name in ["find", "pick_until"]:
+        for name, guard in [("find", GUARD), ("pick_until", GUARD_IN_LOOP)]:
             with self.subTest(name):
-                self.assertRegex(self.assembly[name], GUARD)
+                self.assertRegex(self.assembly[name], guard)
+
+    # A page that stays away helps nobody behind, so each read looks for itself.
+    def test_objects_are_read_one_by_one_and_written_with_their_pages(self):
+        report = self.directory / "objects.json"
+        compiled(CLANG, "-O3", "-g1", "-S", "-emit-llvm", "-ffar-objects=128", f"--farheap-report={report}", "-I",
+                 INCLUDE, SOURCES / "loops.c", "-o", self.directory / "objects.ll")
+        text = (self.directory / "objects.ll").read_text()
+        self.assertIn("@far_compiled_object_bytes = weak constant i32 128", text)
+        self.assertNotIn("far_compiled_object_bytes", "".join(self.ir.values()))
+        ir = functions_of(text, r"^define [^@]*@(\w+)\(", r"^}")
+        reads = {name: code.count("call preserve_mostcc i64 @__farheap_read(") for name, code in ir.items()}
+        guards = {name: len(re.findall(r"void @__farheap_guard(?:_written)?\(", code)) for name, code in ir.items()}
+        self.assertEqual((reads["triad"], guards["triad"]), (0, 0))
+        self.assertGreater(reads["find"], self.guards("find"))
+        self.assertEqual(guards["find"], 0)
+        self.assertEqual((reads["count"], guards["count"]), (0, self.guards("count")))  # an atomic update
+        whys = {json.loads(line)["why"] for line in report.read_text().splitlines()}
+        self.assertIn("read, as an object", whys)
 
     def test_the_report_and_the_remarks_say_why(self):
         lines = [json.loads(line) for line in self.report.read_text().splitlines()]
@@ -221,7 +241,7 @@ class Code(Directory):
                 said = [json.loads(line) for line in report.read_text().splitlines()]
                 said = {(re.sub(r"^_Z\d+|P.*$", "", line["function"]), line["why"])
                         for line in said if line["kind"] == "gather"}
-                followed = {"look_up", "look_behind", "update", "that_mends_pointers", "that_asks_first",
+                followed = {"look_up", "look_up_fixed", "look_behind", "update", "that_mends_pointers", "that_asks_first",
                             "that_has_another"} | ({"that_may_stay", "that_skips_marks"} if cxx else set())
                 self.assertEqual(said, {(name, "read, computed, followed") for name in followed} |
                                  {("that_mends_keys", "read, computed")})
@@ -273,7 +293,7 @@ class Wrapper(Directory):
                 done = [json.loads(line) for line in report.read_text().splitlines()]
                 self.assertEqual({one["kind"] for one in done if one["done"]}, {"stream", "gather", "guard"})
                 compiled(CLANG, "-O2", option, "--farheap-no-guards", source, "-o", program)
-                self.assertNotRegex(compiled("objdump", "-d", program), "(call|jmp) .*<__farheap_guard>")
+                self.assertNotRegex(compiled("objdump", "-d", program), "(call|jmp) .*<__farheap_guard(_written)?>")
 
     def test_other_processors_are_left_alone(self):
         part = self.source("walk.c", "long sum(const long* a, const int* b, int n) { long s = 0;\n"
@@ -321,6 +341,13 @@ class Wrapper(Directory):
         said = compiled(CLANG, "-O2", "-c", f"--farheap-report={self.directory}", part.with_name("part2.c"), expected=1)
         self.assertIn("no such file", said)
         compiled(CLANG, "-c", part, "-o", object_file)
+
+    def test_objects_have_sizes(self):
+        for size in ["=0", "=63", "=65", "=4096", "=", "=x"]:
+            with self.subTest(size):
+                said = compiled(CLANG, f"-ffar-objects{size}", "-c", "nothing.c", expected=1)
+                self.assertEqual(said, f"farheap-clang: error: '-ffar-objects{size}': objects are read 64, 128, 256 or "
+                                       "512 bytes at a time\n")
 
     def test_objects_for_the_linker_are_not_linked_without_the_passes(self):
         part = self.source("part-of-it.c", "int part(const int* a, const int* b) { return a[b[0]]; }\n")
@@ -395,11 +422,13 @@ class Programs(Directory):
             self.assertEqual([wrong for wrong in workers.map(check, SEEDS) if wrong], [])
 
     def test_random_programs_of_arrays_compute_the_same(self):
-        self.random_programs(random_program.Program, ".c", ["-O1", "-O2", "-O3"])
+        options = ["-O1", "-O2 -ffar-objects", "-O3"]
+        self.random_programs(random_program.Program, ".c", options + (["-O2"] if support.SOAK else []))
 
     def test_random_programs_of_odd_loops_compute_the_same(self):
         options = ["-O2", "-O3 -mavx2" if HAS_AVX2 else "-O3"]
-        self.random_programs(random_shapes.Program, ".cc", options + (["-O0", "-O3"] if support.SOAK else []))
+        options += ["-O2 -ffar-objects=512"] + (["-O0", "-O3", "-O3 -ffar-objects"] if support.SOAK else [])
+        self.random_programs(random_shapes.Program, ".cc", options)
 
     def test_a_program_of_everything_computes_the_same(self):
         plain = self.directory / "plain"
@@ -423,6 +452,7 @@ class Programs(Directory):
         compiled("clang++-19", "-O0", *common, program)
         right = compiled(program)
         options = ["-O1", "-O2 -g", "-O3", "-Os", "-O2 -fno-omit-frame-pointer -fstack-protector-all"]
+        options += ["-O2 -ffar-objects"]
         options += ["-O3 -flto=full", "-O3 -flto=thin"] if shutil.which("ld.lld-19") else []
         for option in options if support.SOAK else options[2:3]:
             with self.subTest(option):
@@ -475,6 +505,28 @@ class Programs(Directory):
                 outcome = support.run_far([program, how], BUDGET, "memory:?latency=5us", mode)
                 self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
                 self.assertGreater(outcome.stats["prefetched_pages"], 8000, outcome.stats)
+
+    # Objects come without their pages, side by side where a loop looks ahead, and are found again.
+    def test_objects_replace_pages(self):
+        program = self.directory / "reader"
+        compiled(CLANG, "-O3", "-ffar-objects", SOURCES / "reader.c", "-o", program)
+        for how, mode in [("pick", "inline"), ("chains", "thread"), ("fours", "inline"), ("gather", "inline")]:
+            with self.subTest(how=how, mode=mode):
+                outcome = support.run_far([program, how], BUDGET, "memory:?latency=5us", mode)
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertLess(outcome.stats["peak_local_bytes"], BUDGET + support.MIB, outcome.stats)
+                if how != "gather":
+                    self.assertGreater(outcome.stats["hinted_misses"], 10000, outcome.stats)
+                    self.assertLess(outcome.stats["fetched_pages"], 2000, outcome.stats)
+
+    def test_objects_have_what_was_written_last(self):
+        program = self.directory / "objects"
+        compiled(CLANGXX, "-O2", "-std=c++20", "-pthread", "-ffar-objects=128", SOURCES / "objects.cc", "-o", program)
+        for mode in ["inline", "thread"]:
+            with self.subTest(mode=mode):
+                outcome = support.run_far([program], BUDGET, "memory:", mode)
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertGreater(outcome.stats["hinted_misses"], 10000, outcome.stats)
 
     def test_the_environment_starts_the_runtime(self):
         program = self.directory / "reader"

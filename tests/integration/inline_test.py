@@ -99,7 +99,8 @@ print(total, received == big)
 """
 
 SIGNALS = MAKE_FAR + """
-import faulthandler, select, signal, threading, time
+import ctypes, faulthandler, select, signal, threading, time
+print(ctypes.CDLL(None).prctl(59, 0, 0, 0, 0))                        # no dispatch of system calls, as it should think
 faulthandler.enable()                                                 # asks for a signal stack of its own
 seen = []
 def handler(number, frame):
@@ -271,6 +272,14 @@ class Inline(unittest.TestCase):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
                 self.assertEqual(support.run_far(program, 32 * support.MIB, far="memory:", mode=mode, deadline_s=30).code, -9)
+
+    def test_the_default_for_a_program_with_a_filter_of_its_own(self):
+        program = [support.PROGRAMS / "sandboxed", "64"]
+        native = support.run(program)
+        support.need(native.code != 77, "no seccomp here")
+        self.assertEqual(native.code, 0, native)
+        outcome = support.run_far(program, 16 * support.MIB, far="memory:")
+        self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
 
     def test_calls_of_the_c_library_cost_no_signal(self):
         command = support.farheap_command(["/bin/true"], 32 * support.MIB, "memory:", "inline")

@@ -169,7 +169,7 @@ class Packages(unittest.TestCase):
 
     def need(self, *programs):
         for program in programs:
-            support.need(shutil.which(program), f"there is no {program} on this machine: scripts/install-packages test")
+            support.need(shutil.which(program), f"there is no {program} on this machine: scripts/install-packages programs")
 
     def test_node(self):
         self.need("node")

@@ -131,11 +131,23 @@ class Programs(unittest.TestCase):
     def test_an_allocator_of_the_programs_own(self):
         native = support.run([support.PROGRAMS / "own_allocator"])
         self.assertEqual((native.code, native.out), (0, "ready\n"), native)
+        # Without io_uring, threads of the runtime start others while the program runs.
+        for mode, far, disabled in (("thread", "memory:", ""), ("inline", "file:", "io_uring")):
+            with self.subTest(mode, far=far):
+                outcome = support.run_far([support.PROGRAMS / "own_allocator"], 16 * support.MIB, far=far, mode=mode,
+                                          environment={"FARHEAP_DISABLE": disabled}, deadline_s=60)
+                self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+                self.assertGreater(outcome.stats["misses"], 0, outcome)
+
+    def test_a_program_that_reads_its_own_memory(self):
+        native = support.run([support.PROGRAMS / "self_reader"])
+        self.assertEqual((native.code, native.out), (0, "done\n"), native)
         for mode in ("thread", "inline"):
             with self.subTest(mode):
-                outcome = support.run_far([support.PROGRAMS / "own_allocator"], 16 * support.MIB, far="memory:", mode=mode,
+                outcome = support.run_far([support.PROGRAMS / "self_reader"], 16 * support.MIB, far="memory:", mode=mode,
                                           deadline_s=60)
                 self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+                self.assertGreater(outcome.stats["misses"], 0, outcome)
 
     def test_a_library_that_prefers_its_own_names(self):
         native = support.run([support.PROGRAMS / "deep_binder", "libdeep_bound.so"])

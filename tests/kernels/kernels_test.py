@@ -168,7 +168,7 @@ def boot(kernel, archive):
 class Kernels(unittest.TestCase):
     def check(self, meta):
         for tool in ("qemu-system-x86_64", "busybox", "cpio", "strip"):
-            support.need(shutil.which(tool), f"no {tool}: scripts/install-packages test")
+            support.need(shutil.which(tool), f"no {tool}: scripts/install-packages programs")
         kernel = fetch_kernel(meta)
         chosen = [step for step in steps() if support.SOAK or not step.soak]
         with tempfile.TemporaryDirectory() as directory:

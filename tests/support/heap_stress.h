@@ -256,6 +256,11 @@ inline void evacuate_undisturbed(runtime& farheap) {
   }
 }
 
+// What depends on how threads meet, which on a busy machine they seldom do.
+inline bool have_met(const runtime_statistics& now) {
+  return now.evicted_pages > 100 && now.page_fetches > 100 && now.lost_races > 10 && now.held_pages > 10;
+}
+
 // Thousands each, even of the fewest steps.
 inline void expect_everything_happened(const runtime_statistics& now, double page_path_share) {
   EXPECT_GT(now.evicted_pages, 100u);
@@ -281,9 +286,11 @@ inline void run(const runtime_options& chosen, const scale& size) {
   runtime farheap(chosen);
   std::atomic<std::uint64_t> wrong{0};
   std::atomic<bool> stop{false};
+  const auto latest = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   const auto act = [&](std::uint64_t seed) {
     const auto one = std::make_unique<actor>(farheap, seed, size.objects_each);
     one->run(size.steps);
+    while (!have_met(farheap.statistics()) && std::chrono::steady_clock::now() < latest) one->run(size.steps / 10);
     wrong += one->wrong();
   };
   std::thread disturbs([&] {

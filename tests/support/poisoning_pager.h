@@ -42,6 +42,7 @@ class poisoning_pager final : public pager::page_guard {
     return contains(address) || contains(static_cast<const std::byte*>(address) + bytes - 1);
   }
   [[nodiscard]] result<std::byte*> map_guarded(std::size_t bytes, std::size_t alignment_bytes) override;
+  void keep_together(const std::byte* /*address*/, std::size_t /*bytes*/, backend::affinity /*with*/) override {}
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes) override { return discard(address, bytes); }
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] const std::uint8_t* state_bytes() const override { return words_.state_bytes(); }

@@ -18,7 +18,7 @@ class redis_test_server {
  public:
   // Whether there is one on this machine, and why tests are skipped where there is not.
   [[nodiscard]] static bool is_installed();
-  static constexpr const char* missing = "redis-server is not installed; scripts/install-packages test installs it";
+  static constexpr const char* missing = "redis-server is not installed; scripts/install-packages programs installs it";
 
   // `arguments`: further ones of its command line. Where they name a --tls-port, write 0: it becomes that of address().
   // A --cluster-port of 0 becomes that of cluster_port(). With a --tls-port of "both", it listens without TLS at

@@ -56,12 +56,13 @@ template <typename T>
 class chunk {
  public:
   chunk() = default;
-  // Above a page, no byte of it is resident. Throws std::bad_alloc when the far heap's addresses run out.
-  chunk(const tag& in, std::size_t elements) {
+  // Above a page, no byte of it is resident. `first`: the index of its first element in a container whose home may be
+  // side by side with others. Throws std::bad_alloc when the far heap's addresses run out.
+  chunk(const tag& in, std::size_t elements, std::size_t first = 0) {
     const std::size_t bytes = elements * sizeof(T);
     give_way(in);
     if (bytes > page_bytes_of_chunks) {
-      allocate_pages(in, word_, bytes);
+      allocate_pages(in, word_, bytes, in.stripe_of(first));
     } else {
       const scope here(in.home());
       std::memset(static_cast<void*>(allocate(in, word_, bytes, type_of<T>())), 0, bytes);

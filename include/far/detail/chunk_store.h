@@ -48,7 +48,7 @@ class page_chunks {
     const std::size_t before = chunks_.size();
     if (count > chunks_.capacity()) chunks_.reserve(std::max(count, 2 * before));
     try {
-      while (chunks_.size() < count) chunks_.emplace_back(in_, Elements);
+      while (chunks_.size() < count) chunks_.emplace_back(in_, Elements, chunks_.size() * Elements);
     } catch (...) {
       chunks_.resize(before);
       throw;

@@ -83,7 +83,8 @@ FAR_LIBRARY_CODE interval<std::uint8_t> column::interval_of(const vector<std::ui
   return within;
 }
 
-FAR_LIBRARY_CODE column::column(const tag& in, column_type type) : type_(type), values_(make(in, type)) {}
+FAR_LIBRARY_CODE column::column(const tag& in, column_type type)
+    : type_(type), values_(make(detail::side_by_side(in), type)) {}
 FAR_LIBRARY_CODE column::column(column&&) noexcept = default;
 FAR_LIBRARY_CODE column& column::operator=(column&&) noexcept = default;
 FAR_LIBRARY_CODE column::~column() = default;
@@ -240,7 +241,7 @@ FAR_LIBRARY_CODE vector<std::size_t> column::rows_of_smallest(std::size_t count)
 
 FAR_LIBRARY_CODE column column::like(const tag& in) const {
   column empty(in, type_);
-  visit([&](const auto& all) { empty.values_ = std::remove_cvref_t<decltype(all)>(in); });
+  visit([&](const auto& all) { empty.values_ = std::remove_cvref_t<decltype(all)>(empty.home()); });
   empty.where_ = where_;
   empty.costs_ = costs_;
   empty.dictionary_ = dictionary_;

@@ -22,6 +22,20 @@ struct far_compiled {
   struct far_compiled* next;
 };
 
+/* Of code that was compiled with -ffar-objects: small objects of remote pages are read without their pages. */
+struct far_compiled_objects {
+  /* Reads up to 8 bytes. 0: the code accesses them itself, which brings their page. */
+  int (*read)(uint64_t* value, const void* address, size_t bytes);
+  /* So many objects will be read: their copies are made side by side. Returns how many there were none of. */
+  size_t (*make_copies)(const void* const* addresses, size_t count);
+};
+enum { far_compiled_most_copies = 64 }; /* by one call */
+typedef const struct far_compiled_objects* far_compiled_find_objects_call(void);
+__attribute__((weak)) const struct far_compiled_objects* far_compiled_find_objects(void);
+/* In the program, or in a library that it is linked to: how many bytes around an object are read. The runtime looks for
+ * it when it starts, and serves no objects if it is not there. */
+__attribute__((weak, visibility("default"))) extern const uint32_t far_compiled_object_bytes;
+
 /* In the run door's runtime. Between the two, the runtime writes to `joining` whenever it begins or ceases to serve;
  * the first begins with the present state. Neither takes a lock that a fork or a signal could leave behind. */
 typedef void far_compiled_join_call(struct far_compiled* joining);

@@ -17,7 +17,7 @@
 
 namespace far {
 
-FAR_LIBRARY_CODE dataframe::dataframe(const tag& in) : in_(in) {}
+FAR_LIBRARY_CODE dataframe::dataframe(const tag& in) : in_(detail::side_by_side(in)) {}
 FAR_LIBRARY_CODE dataframe::dataframe(dataframe&&) noexcept = default;
 FAR_LIBRARY_CODE dataframe& dataframe::operator=(dataframe&&) noexcept = default;
 FAR_LIBRARY_CODE dataframe::~dataframe() = default;

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,6 +19,7 @@
 
 #include "far/dataframe.h"
 #include "far/detail/api.h"
+#include "far/detail/far_medians.h"
 #include "far/detail/frame_keys.h"
 #include "far/detail/group_medians.h"
 #include "far/detail/group_table.h"
@@ -120,10 +120,13 @@ class group_collector {
   virtual void want(aggregate what) = 0;
   // After the last want().
   virtual void begin(const group_table& groups) = 0;
-  // Before add(), whether sample() is called with some rows, and its column is prefetched for it.
-  [[nodiscard]] virtual bool wants_sample() const = 0;
+  // Before add(), whether sample() is called with some rows, and its column is prefetched for it; with a few, if its
+  // numbers had better stay where they are.
+  enum class sample_size : std::uint8_t { none, few, many };
+  [[nodiscard]] virtual sample_size wants_sample() const = 0;
   virtual void prefetch(std::size_t first, std::size_t rows) const = 0;
   virtual void sample(const grouped_rows& rows) = 0;
+  virtual void end_sample() = 0;
   // Before add() of as many rows: asks the far tier, which may have their keys, too.
   virtual void ask(group_table& table, std::size_t first, std::size_t rows) = 0;
   // Whether add() needs the groups of some of these rows.
@@ -137,8 +140,8 @@ class group_collector {
 
 // Sums, counts and bounds of a few groups are questions about pages, wherever these are. More groups are collected row
 // by row from pages that are here. Which of the two it is depends on the keys alone, so that floating point sums are
-// the same, bit for bit, wherever the columns are. Medians are counted in pages that are here, in several passes; of
-// many groups, all values are collected.
+// the same, bit for bit, wherever the columns are. Medians are counted in several passes, of few groups where the pages
+// are, otherwise in pages that are here; of many groups, all values are collected.
 template <typename T>
 class collector_of final : public group_collector {
  public:
@@ -153,11 +156,11 @@ class collector_of final : public group_collector {
     needs_medians_ |= what == aggregate::median;
   }
   void begin(const group_table& groups) override {
-    if (needs_medians_) medians_.emplace(of_.known(numbers_));
     // Each row has a value: those of a group are as many as its rows.
     counts_rows_ = of_.known(numbers_).count() == numbers_.size();
     const interval<T> valid = of_.valid(numbers_);
     const reduction about{number_type_of<T>(), bits_of(valid.lowest), bits_of(valid.highest)};
+    needs_others_ = needs_sums_ || needs_bounds_ || needs_counts_;
     questions_.emplace(groups.far_groups(), of_, about,
                        keyed_rows{.wants_sums = needs_sums_,
                                   .wants_least = needs_least_,
@@ -165,64 +168,141 @@ class collector_of final : public group_collector {
                                   .wants_counts = !counts_rows_});
     if (questions_->rows_of_question() == 0) questions_.reset();
     needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
-    where_ = needs_medians_ ? work::here : of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0));
+    where_ =
+        of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0) + (needs_medians_ ? passes_of_medians : 0));
+    if (needs_medians_ && where_ == work::there) ask_for_medians(groups, about);
+    if (!needs_medians_ || far_medians_) return;
+    medians_.emplace(of_.known(numbers_));
+    where_ = work::here;
   }
 
-  [[nodiscard]] bool wants_sample() const override { return medians_.has_value(); }
+  [[nodiscard]] sample_size wants_sample() const override {
+    return medians_ ? sample_size::many : far_medians_ ? sample_size::few : sample_size::none;
+  }
   void prefetch(std::size_t first, std::size_t rows) const override { numbers_.prefetch(first, rows); }
   void sample(const grouped_rows& rows) override {
     for_parts(rows, [&](std::span<const std::uint32_t> groups, std::span<const T> numbers) {
-      medians_->sample(groups, numbers, of_.valid(numbers_));
+      if (medians_) medians_->sample(groups, numbers, of_.valid(numbers_));
+      if (far_medians_) far_medians_->sample(groups, numbers, of_.valid(numbers_), group_table::none);
     });
+  }
+  void end_sample() override {
+    if (far_medians_) far_medians_->end_sample();
   }
 
   void ask(group_table& table, std::size_t first, std::size_t rows) override {
-    if (!questions_ || where_ != work::there) return;
-    of_.ask_about_groups(where_, [&] { questions_->ask(of_.home(), first, rows); });
-    far_group_numbers_.resize(questions_->groups(), group_table::none);
-    for (std::size_t at = first; at < first + rows; at = questions_->next_after(at, first + rows)) {
-      const std::byte* const answer = questions_->answer_about(at);
-      for (std::size_t group = 0; answer != nullptr && group < questions_->groups(); ++group) {
-        std::uint32_t& number = far_group_numbers_[group];
-        const bool is_new = number == group_table::none && questions_->template of_group<T>(answer, group).rows > 0;
-        if (is_new) number = table.number_of_far_group(group);
-      }
-    }
+    if (where_ != work::there) return;
+    if (first == 0) note_far_groups(table);
+    if (pass_ == 0 && questions_ && needs_others_) ask(*questions_, table, first, rows);
+    if (far_medians_) ask(*bucket_questions_, table, first, rows);
   }
   [[nodiscard]] bool needs_groups(std::size_t first, std::size_t rows) const override {
-    if (!questions_) return true;
-    std::size_t at = first;
-    while (at < first + rows && questions_->answer_about(at) != nullptr) at = questions_->next_after(at, first + rows);
-    return at < first + rows;
+    if (pass_ == 0 && needs_others_ && !(questions_ && has_answers(*questions_, first, rows))) return true;
+    return needs_medians_ && !(far_medians_ && has_answers(*bucket_questions_, first, rows));
   }
   void add(const grouped_rows& rows) override {
     values_.resize(rows.groups);
-    if (pass_ > 0) return add_row_by_row(rows, false);
+    if (far_medians_) add_to_far_medians(rows);
+    if (pass_ > 0) return far_medians_ ? void() : add_row_by_row(rows, false);
+    if (far_medians_ && !needs_others_) return;
     if (!questions_) return add_part(rows);
-    const std::size_t end = rows.first + rows.group_of.size();
-    for (std::size_t at = rows.first, next = 0; at < end; at = next) {
-      next = questions_->next_after(at, end);
-      if (const std::byte* const answer = questions_->answer_about(at)) {
-        add_answer(answer);
-      } else {
-        add_part(rows.part(at, next));
-      }
-    }
+    visit_answers(*questions_, rows, [&](const std::byte* answer, const grouped_rows& part) {
+      answer != nullptr ? add_answer(answer) : add_part(part);
+    });
   }
   [[nodiscard]] bool next() override {
     ++pass_;
     if (!needs_medians_) return false;
+    if (far_medians_) return pass_ == 1 && has_few_answers() ? give_up_far_medians() : far_medians_->next();
     // Another pass, in which all values are stored.
     return medians_ ? medians_->next() : pass_ == 1;
   }
   [[nodiscard]] cell answer(std::size_t group, aggregate what) const override {
     if (what != aggregate::median) return values_[group].answer(of_, what);
-    if (!medians_) return values_[group].stored_median();
-    const std::optional<double> found = medians_->of(group);
+    if (!medians_ && !far_medians_) return values_[group].stored_median();
+    const std::optional<double> found = far_medians_ ? far_medians_->of(group) : medians_->of(group);
     return found ? cell(*found) : cell(null);
   }
 
  private:
+  // About so many, before it is known.
+  static constexpr unsigned passes_of_medians = 3;
+
+  void ask_for_medians(const group_table& groups, const reduction& about) {
+    bucket_questions_.emplace(groups.far_groups(), of_, about,
+                              keyed_rows{.wants_least = far_medians<T>::has_bounds,
+                                         .wants_greatest = far_medians<T>::has_bounds,
+                                         .wants_counts = !counts_rows_,
+                                         .buckets = 2});
+    if (bucket_questions_->rows_of_question() > 0) {
+      far_medians_.emplace(of_.known(numbers_), bucket_questions_->buckets());
+    } else {
+      bucket_questions_.reset();
+    }
+  }
+  // A pass begins: some of the groups are known.
+  void note_far_groups(const group_table& table) {
+    far_group_numbers_.assign(table.far_groups().groups, group_table::none);
+    for (std::size_t group = 0; group < far_group_numbers_.size(); ++group) {
+      far_group_numbers_[group] = table.known_far_group(group);
+      if (far_medians_) bucket_questions_->set_buckets_of(group, far_medians_->buckets_of(far_group_numbers_[group]));
+    }
+  }
+  void ask(row_questions& questions, group_table& table, std::size_t first, std::size_t rows) {
+    of_.ask_about_groups(where_, [&] { questions.ask(of_.home(), first, rows); });
+    for (std::size_t at = first; at < first + rows; at = questions.next_after(at, first + rows)) {
+      const std::byte* const answer = questions.answer_about(at);
+      for (std::size_t group = 0; answer != nullptr && group < questions.groups(); ++group) {
+        std::uint32_t& number = far_group_numbers_[group];
+        const bool is_new = number == group_table::none && questions.template of_group<T>(answer, group).rows > 0;
+        if (is_new) number = table.number_of_far_group(group);
+      }
+    }
+  }
+  [[nodiscard]] static bool has_answers(const row_questions& questions, std::size_t first, std::size_t rows) {
+    std::size_t at = first;
+    while (at < first + rows && questions.answer_about(at) != nullptr) at = questions.next_after(at, first + rows);
+    return at >= first + rows;
+  }
+  // Calls use(answer, rows) for parts of the rows; null: there is none about these.
+  template <typename Use>
+  static void visit_answers(const row_questions& questions, const grouped_rows& rows, const Use& use) {
+    const std::size_t end = rows.first + rows.group_of.size();
+    for (std::size_t at = rows.first, next = 0; at < end; at = next) {
+      next = questions.next_after(at, end);
+      use(questions.answer_about(at), rows.part(at, next));
+    }
+  }
+  void add_to_far_medians(const grouped_rows& rows) {
+    visit_answers(*bucket_questions_, rows, [&](const std::byte* answer, const grouped_rows& part) {
+      (answer != nullptr ? answered_rows_ : counted_rows_) += part.group_of.size();
+      if (answer == nullptr) return count_here(part);
+      for (std::size_t group = 0; group < bucket_questions_->groups(); ++group) {
+        const auto found = bucket_questions_->template of_group<T>(answer, group);
+        const std::uint64_t count = counts_rows_ ? found.rows : found.count;
+        if (count > 0) far_medians_->add(far_group_numbers_[group], count, found.least, found.greatest, found.places);
+      }
+    });
+  }
+  // Numbers that are not here stay where they are, so that the next pass may ask about them.
+  void count_here(const grouped_rows& rows) {
+    std::array<T, 2048> numbers;
+    for (std::size_t done = 0; done < rows.group_of.size();) {
+      const std::span<T> part(numbers.data(), std::min(numbers.size(), rows.group_of.size() - done));
+      numbers_.read(rows.first + done, part, non_temporal);
+      far_medians_->add(rows.group_of.subspan(done, part.size()), part, of_.valid(numbers_), group_table::none);
+      done += part.size();
+    }
+  }
+  [[nodiscard]] bool has_few_answers() const { return answered_rows_ < counted_rows_; }
+  // All of it is counted here.
+  [[nodiscard]] bool give_up_far_medians() {
+    far_medians_.reset();
+    bucket_questions_.reset();
+    medians_.emplace(of_.known(numbers_));
+    return true;
+  }
+
   // What the far tier said about the groups of some rows.
   void add_answer(const std::byte* answer) {
     for (std::size_t group = 0; group < questions_->groups(); ++group) {
@@ -249,7 +329,6 @@ class collector_of final : public group_collector {
         if (needs_bounds_) add_bounds(rows);
       });
     }
-    if (medians_ && !medians_->expect(rows.groups)) medians_.reset();
     if ((is_any && !are_few) || medians_) add_row_by_row(rows, is_any && !are_few);
   }
   void count_rows(const grouped_rows& rows) {
@@ -323,6 +402,7 @@ class collector_of final : public group_collector {
   // `adds`: to sums and bounds.
   void add_row_by_row(const grouped_rows& rows, bool adds) {
     const interval<T> valid = of_.valid(numbers_);
+    if (medians_ && !medians_->expect(rows.groups)) medians_.reset();
     const bool stores = needs_medians_ && !medians_ && pass_ > 0;
     for_parts(rows, [&](std::span<const std::uint32_t> groups, std::span<const T> part) {
       if (medians_) medians_->add(groups, part, valid);
@@ -345,12 +425,17 @@ class collector_of final : public group_collector {
   bool needs_greatest_ = false;
   bool needs_bounds_ = false;  // one of these
   bool needs_medians_ = false;
+  bool needs_others_ = false;
   bool counts_rows_ = false;
   work where_ = work::here;
   unsigned pass_ = 0;
   std::optional<row_questions> questions_;  // if there may be some: sums are added in their way in any case
   std::vector<std::uint32_t> far_group_numbers_;
   std::optional<group_medians<T>> medians_;  // as long as there are few groups
+  std::optional<far_medians<T>> far_medians_;
+  std::optional<row_questions> bucket_questions_;  // for these
+  std::uint64_t answered_rows_ = 0;
+  std::uint64_t counted_rows_ = 0;  // of those that were not answered
   std::vector<group_values<T>> values_;
 };
 
@@ -363,12 +448,18 @@ class collector_of final : public group_collector {
 
 // Shows collectors some rows of a long column, here and there, so that the walk over all of them knows where to look.
 inline void sample_rows(group_table& table, std::size_t rows, const std::vector<group_collector*>& collectors) {
-  constexpr std::size_t pieces = 64;
   constexpr std::size_t rows_of_piece = 1024;
-  if (rows < 4 * pieces * rows_of_piece) return;
+  constexpr std::size_t most_pieces = 64;
+  if (rows < 4 * most_pieces * rows_of_piece) return;
+  using sample_size = group_collector::sample_size;
   std::vector<group_collector*> wanting;
-  std::ranges::copy_if(collectors, std::back_inserter(wanting), &group_collector::wants_sample);
+  bool is_many = false;
+  for (group_collector* const one : collectors) {
+    if (one->wants_sample() != sample_size::none) wanting.push_back(one);
+    is_many |= one->wants_sample() == sample_size::many;
+  }
   if (wanting.empty()) return;
+  const std::size_t pieces = is_many ? most_pieces : most_pieces / 2;
   const auto first_of = [&](std::size_t piece) { return rows / pieces * piece / rows_of_piece * rows_of_piece; };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     table.prefetch(first_of(piece), rows_of_piece);
@@ -379,6 +470,7 @@ inline void sample_rows(group_table& table, std::size_t rows, const std::vector<
     table.number(first_of(piece), group_of);
     for (group_collector* const one : wanting) one->sample({first_of(piece), group_of, {}, table.size()});
   }
+  for (group_collector* const one : wanting) one->end_sample();
 }
 
 // Has collectors add all rows, many at a time. The keys of those for which the far tier has answered are not read.

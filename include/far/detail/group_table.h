@@ -64,16 +64,15 @@ class group_table {
   [[nodiscard]] const in_far_tier& far_groups() const { return far_groups_; }
   // The group that the far tier has this number for. Requires: it has rows.
   [[nodiscard]] std::uint32_t number_of_far_group(std::size_t far_group) {
-    group_key key{};
-    for (std::size_t i = readers_.size(); i-- > 0;) {
-      key[i] = readers_[i].key_in_far_tier(far_group % far_groups_.keys[i].count);
-      far_group /= far_groups_.keys[i].count;
-    }
-    std::uint32_t index = 0;
-    for (std::size_t i = 0; i < readers_.size(); ++i) index = add_to_index(index, i, key[i]);
-    std::uint32_t& known = number_of_index_[index];
+    const group_key key = key_of_far_group(far_group);
+    std::uint32_t& known = number_of_index_[index_of(key)];
     if (known == unseen) known = add(key);
     return known;
+  }
+  // The same; `none` if no row of it was seen.
+  [[nodiscard]] std::uint32_t known_far_group(std::size_t far_group) const {
+    const std::uint32_t known = number_of_index_[index_of(key_of_far_group(far_group))];
+    return known == unseen ? none : known;
   }
 
   // The groups of the rows from `first` on; `none` for a row with a null.
@@ -117,6 +116,19 @@ class group_table {
   }
 
  private:
+  [[nodiscard]] group_key key_of_far_group(std::size_t far_group) const {
+    group_key key{};
+    for (std::size_t i = readers_.size(); i-- > 0;) {
+      key[i] = readers_[i].key_in_far_tier(far_group % far_groups_.keys[i].count);
+      far_group /= far_groups_.keys[i].count;
+    }
+    return key;
+  }
+  [[nodiscard]] std::uint32_t index_of(const group_key& key) const {
+    std::uint32_t index = 0;
+    for (std::size_t i = 0; i < readers_.size(); ++i) index = add_to_index(index, i, key[i]);
+    return index;
+  }
   // The index of a row: that of its keys so far, and the next one's. Null is behind the greatest.
   [[nodiscard]] std::uint32_t add_to_index(std::uint32_t index, std::size_t column_number, std::uint64_t key) const {
     const std::uint64_t least = ranges_[column_number].least;

@@ -41,8 +41,9 @@ FAR_API void give_way(const tag& in);
 [[nodiscard]] FAR_API std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes,
                                           const type_of_object* type, std::size_t alignment = 16, bool lasting = true);
 // Likewise for an object above a page, aligned to a page. It consists of zeros, none of which is resident. Requires:
-// bytes > 4080. May be called outside scopes.
-FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes);
+// bytes > 4080. May be called outside scopes. `stripe`: objects of the same one should lie on the same servers of the
+// far tier; 0: anywhere.
+FAR_API void allocate_pages(const tag& in, owner_word& owner, std::size_t bytes, std::uint32_t stripe = 0);
 // See object_heap: `owns_others`: there are far pointers in the object.
 FAR_API void move_owner(owner_word& from, owner_word& to);
 FAR_API void release(owner_word& owner, bool owns_others);
@@ -70,7 +71,7 @@ FAR_API void answer_part(const owner_word& owner, std::size_t offset, std::size_
 struct question_about_rows {
   std::array<const std::byte*, most_row_pages> pages{};
   bool is_answered = false;
-  alignas(8) std::array<std::byte, most_group_bytes + 8> answer{};
+  alignas(8) std::array<std::byte, most_bucket_bytes + 8> answer{};
 };
 // Has the far tier answer them, side by side. A few of their pages that are here are pushed out before. There is no
 // answer where a page is null, more are here, or not all in one server, and from a tier that cannot. May wait.

@@ -90,7 +90,8 @@ enum class reduction_kind : std::uint8_t {
   computed,
   // Of several pages at once: of numbers that are in the groups of their rows, which other pages tell (keyed_rows).
   // For each group, if wanted: the sum, as in group_sums; the least and the greatest number, zeros if it has none; how
-  // many rows it has, 2; how many numbers, 2. All sums come first, and so on. Rounded up to 8.
+  // many rows it has, 2; how many numbers, 2. All sums come first, and so on. Then for each group how many of its
+  // numbers lie below its buckets, and in each of them, 2 for each. Rounded up to 8.
   of_rows,
 };
 inline constexpr reduction_kind last_kind_of_page = reduction_kind::computed;
@@ -131,7 +132,8 @@ template <reducible T>
 // the first key in front; a row with a key that is not among those named here is in none. A group's numbers are added
 // page by page, as if each page had been asked about alone.
 inline constexpr std::size_t most_row_keys = 4;
-inline constexpr std::size_t most_row_pages = 16;
+inline constexpr std::size_t most_row_pages = 32;
+inline constexpr std::size_t most_row_pages_without_buckets = 16;
 inline constexpr std::uint32_t most_rows = 32'768;  // so that 2 bytes count them
 struct row_key {
   std::uint64_t least = 0;  // an integer in its own representation, the bytes above are 0
@@ -140,17 +142,33 @@ struct row_key {
 
   bool operator==(const row_key&) const = default;
 };
+// Bucket i has the numbers from the one with the key `lowest` + (i << shift) on.
+struct group_buckets {
+  std::uint64_t lowest = 0;
+  std::uint8_t shift = 0;
+
+  bool operator==(const group_buckets&) const = default;
+};
+inline constexpr std::size_t most_groups_with_buckets = 31;  // so that each has some
+inline constexpr std::size_t most_buckets_of_rows = 255;
+inline constexpr std::size_t most_bucket_bytes = 1008;  // of an answer with buckets
 struct keyed_rows {
   std::uint32_t rows = 0;
-  std::uint8_t keys = 0;  // at least 1
+  std::uint8_t keys = 0;  // at least 1; with buckets, 0: all rows are in one group
   // Of the column of numbers; without these it is not read. Rows are counted in any case.
   bool wants_sums = false;
   bool wants_least = false;
   bool wants_greatest = false;
   bool wants_counts = false;
+  // How many each group has, if they are wanted, and where they are. Then sums are not wanted, and the least and the
+  // greatest number of a group are those in its buckets.
+  std::uint8_t buckets = 0;
   std::array<row_key, most_row_keys> key{};
+  std::array<group_buckets, most_groups_with_buckets> buckets_of{};
 
-  [[nodiscard]] bool wants_numbers() const { return wants_sums || wants_least || wants_greatest || wants_counts; }
+  [[nodiscard]] bool wants_numbers() const {
+    return wants_sums || wants_least || wants_greatest || wants_counts || buckets > 0;
+  }
   bool operator==(const keyed_rows&) const = default;
 };
 

@@ -39,11 +39,15 @@ class row_questions {
     // As many as possible: an answer is as long for a few.
     for (rows_.rows = most_rows; rows_.rows > 0 && !is_question(question()); rows_.rows /= 2) {
     }
+    if (rows_.buckets > 0 && rows_.rows > 0) choose_buckets();
   }
 
   // 0: the far tier is not asked.
   [[nodiscard]] std::size_t rows_of_question() const { return rows_.rows; }
   [[nodiscard]] std::size_t groups() const { return numbers_.groups; }
+  // Of each group, if they are wanted.
+  [[nodiscard]] std::size_t buckets() const { return rows_.buckets; }
+  void set_buckets_of(std::size_t group, const group_buckets& where) { rows_.buckets_of[group] = where; }
 
   // Of rows that are not a whole question, nothing is asked. `first` begins a question.
   void ask(const tag& in, std::size_t first, std::size_t rows) {
@@ -82,6 +86,7 @@ class row_questions {
     T greatest{};
     std::uint16_t rows = 0;
     std::uint16_t count = 0;
+    const std::byte* places = nullptr;  // if buckets are wanted: how many lie below them, and in each
   };
   template <typename T>
   [[nodiscard]] group_answer<T> of_group(const std::byte* answer, std::size_t group) const {
@@ -96,10 +101,28 @@ class row_questions {
     take(rows_.wants_greatest, found.greatest);
     take(true, found.rows);
     take(rows_.wants_counts, found.count);
+    found.places = answer + group * (buckets() + 1) * sizeof(std::uint16_t);
     return found;
   }
 
  private:
+  // As many as fit into an answer of an 80th of its pages. With few, it takes many questions to find anything.
+  void choose_buckets() {
+    constexpr std::uint8_t fewest = 8;
+    const auto fits = [&] { return is_question(question()) && bytes_of_answer(question()) <= bytes_of_pages() / 80; };
+    for (; rows_.buckets < most_buckets_of_rows && fits(); ++rows_.buckets) {
+    }
+    if (!fits()) --rows_.buckets;
+    if (rows_.buckets < fewest) rows_.rows = 0;
+  }
+  // Of a question.
+  [[nodiscard]] std::size_t bytes_of_pages() const {
+    std::size_t bytes = 0;
+    for (const column* const one : columns_) {
+      bytes += one->visit([&]<typename T>(const vector<T>&) { return rows_.rows * sizeof(T); });
+    }
+    return bytes;
+  }
   [[nodiscard]] reduction question() const {
     reduction how = numbers_;
     how.rows = &rows_;

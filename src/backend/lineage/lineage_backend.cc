@@ -40,14 +40,14 @@ lineage_backend::~lineage_backend() {
 
 // ---- slots ----
 
-result<slot_id> lineage_backend::allocate(std::size_t count) {
+result<slot_id> lineage_backend::allocate_near(affinity with, std::size_t count) {
   backend* const own = own_.load(std::memory_order_acquire);
   if (own == nullptr) {
     wants_own_.store(true);
     if (cannot_open_own_.load()) return error{"no tier", ENODEV};
     return error{"not open yet", EAGAIN};
   }
-  const result<slot_id> first = own->allocate(count);
+  const result<slot_id> first = own->allocate_near(with, count);
   if (!first) return first;
   const slot_id end = own_base_ + first.value() + count;
   slot_id before = own_end_.load(std::memory_order_relaxed);

@@ -42,7 +42,8 @@ class lineage_backend final : public backend {
   ~lineage_backend() override;
 
   // EAGAIN while the own tier of a child is being opened; ENODEV while that fails, which the user has been told.
-  [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
+  [[nodiscard]] result<slot_id> allocate(std::size_t count) override { return allocate_near(no_affinity, count); }
+  [[nodiscard]] result<slot_id> allocate_near(affinity with, std::size_t count) override;
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   [[nodiscard]] const std::byte* direct(slot_id slot) const override;

@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
@@ -29,12 +30,11 @@ result<std::string> name_for_children(const std::string& name) {
   const std::string directory = S_ISDIR(status.st_mode)      ? path
                                 : slash == std::string::npos ? std::string(".")
                                                              : path.substr(0, slash + 1);
-  char* const absolute = realpath(directory.c_str(), nullptr);
-  if (absolute == nullptr) return error{"far tier '" + name + "': " + directory + " cannot be found", errno};
+  std::array<char, PATH_MAX> absolute;  // not from malloc(3), which may be the program's own
+  if (realpath(directory.c_str(), absolute.data()) == nullptr)
+    return error{"far tier '" + name + "': " + directory + " cannot be found", errno};
   const std::string options = name.substr(std::string("file:").size() + path.size());
-  std::string uri = std::string("file:") + absolute + (options.empty() ? "?" : options);
-  std::free(absolute);
-  return uri;
+  return std::string("file:") + absolute.data() + (options.empty() ? "?" : options);
 }
 
 result<std::unique_ptr<backend>> open_one(const std::string& name, const platform::clock& time) {

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -146,6 +147,8 @@ class group {
   spin_lock lock;
   bool placed = false;     // it has been given extents
   bool available = false;  // slots of it that are free may be allocated
+  // That its members are chosen by, while it is placed. Any slot may lie in it.
+  std::atomic<affinity> chosen_by{no_affinity};
   std::uint8_t holds FAR_GUARDED_BY(lock) =
       0;  // the repairer's transfers here, during which the group's extents must stay
   slot_set owned;

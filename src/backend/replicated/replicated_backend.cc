@@ -112,21 +112,52 @@ replicated_backend::~replicated_backend() = default;
 member_order replicated_backend::order_of(std::uint64_t number) const {
   std::array<std::uint64_t, maximum_members> hashes{};
   for (std::size_t i = 0; i < shared_.member_count(); ++i) hashes[i] = shared_.at(i).name_hash();
-  return order_for({hashes.data(), shared_.member_count()}, number);
+  const affinity chosen_by = shared_.group_at(number).chosen_by.load(std::memory_order_relaxed);
+  const std::uint64_t key = chosen_by == no_affinity ? number : ~std::uint64_t{chosen_by};  // no group's number
+  return order_for({hashes.data(), shared_.member_count()}, key);
 }
 
-result<slot_id> replicated_backend::allocate(std::size_t count) {
+// Only questions about rows need slots on one server, and while every server has a copy of all, they are.
+result<slot_id> replicated_backend::allocate_near(affinity with, std::size_t count) {
+  if (!reduces_rows_ || shared_.member_count() <= shared_.copies || count > group_slots) with = no_affinity;
   const lock_guard guard(placement_lock_);
   while (true) {
-    if (const std::optional<slot_id> first = slots_.allocate(count)) {
+    if (const std::optional<slot_id> first = take_slots(with, count)) {
       take_in(*first, count);
       return *first;
     }
-    if (count > total_slots_.load() - std::min(total_slots_.load(), used_slots_.load())) return out_of_slots();
-    const int code = place_next_group();
+    const bool has_room = count <= total_slots_.load() - std::min(total_slots_.load(), used_slots_.load());
+    const int code = has_room ? place_next_group(with) : ENOSPC;
     if (code == EAGAIN) return error{"far tier asked", EAGAIN};
-    if (code != 0) return out_of_slots();
+    if (code != 0 && with == no_affinity) return out_of_slots();
+    if (code != 0) with = no_affinity;
   }
+}
+
+// Next fit: a few groups are looked at, so that a long row of full ones costs little.
+std::optional<slot_id> replicated_backend::take_slots(affinity with, std::size_t count) {
+  if (with == no_affinity) return slots_.allocate(count);
+  constexpr std::size_t most_looks = 16;
+  groups_of_affinity& near = near_[with];
+  for (std::size_t looks = std::min(most_looks, near.numbers.size()); looks > 0; --looks) {
+    if (near.next >= near.numbers.size()) near.next = 0;
+    if (const std::optional<slot_id> first = take_slots_of(near.numbers[near.next], count)) return first;
+    if (looks > 1) ++near.next;
+  }
+  return std::nullopt;
+}
+
+std::optional<slot_id> replicated_backend::take_slots_of(std::uint64_t number, std::size_t count) {
+  const group& from = shared_.group_at(number);
+  if (!from.available) return std::nullopt;
+  const slot_set unowned = ~from.owned;
+  for (std::size_t slot = unowned.next(0); slot < group_slots;) {
+    const std::size_t run = unowned.run_from(slot);
+    const slot_id first = number * group_slots + slot;
+    if (run >= count && slots_.claim(first, count)) return first;
+    slot = unowned.next(slot + run);
+  }
+  return std::nullopt;
 }
 
 void replicated_backend::take_in(slot_id first, std::size_t count) {
@@ -161,13 +192,18 @@ void replicated_backend::free(slot_id first, std::size_t count) {
 }
 
 // The lowest group that has no place.
-int replicated_backend::place_next_group() {
+int replicated_backend::place_next_group(affinity with) {
   const std::uint64_t end = shared_.groups_end.load();
   while (first_unplaced_ < end && shared_.group_at(first_unplaced_).placed) ++first_unplaced_;
   if (first_unplaced_ == shared_.most_groups()) return ENOSPC;
   const std::uint64_t number = first_unplaced_;
+  shared_.group_at(number).chosen_by.store(with, std::memory_order_relaxed);
   const int code = place_group(number);
   if (code != 0) return code;
+  if (with != no_affinity) {
+    near_[with].next = near_[with].numbers.size();
+    near_[with].numbers.push_back(number);
+  }
   if (number == end) {
     slots_.extend(std::min((number + 1) * group_slots, capacity_limit_));
     shared_.groups_end.store(end + 1);
@@ -327,6 +363,9 @@ bool replicated_backend::give_up(std::uint64_t number) {
     if (!copy.present) continue;
     shared_.at(copy.member).store().free(copy.first, group_slots);
     --shared_.at(copy.member).extents;
+  }
+  if (const affinity chosen_by = leaving.chosen_by.exchange(no_affinity); chosen_by != no_affinity) {
+    std::erase(near_[chosen_by].numbers, number);
   }
   --placed_groups_;
   first_unplaced_ = std::min(first_unplaced_, number);

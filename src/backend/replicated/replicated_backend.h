@@ -15,6 +15,10 @@
 // - A member may leave at any time, because its server is about to stop or the user removes it. Its copies, also single
 //   ones, are replaced by others before they are given up.
 //
+// Slots of one affinity lie in groups whose members were chosen by it in place of their number: so these groups are on
+// the same members, move together to a member that is added, and from one that leaves. Where no such group can be
+// placed, any other serves.
+//
 // Otherwise placement never moves back: a member that returns takes part in groups that are placed from then on. Moving
 // would cost a transfer of everything for no gain in safety, and eviction, which always writes to fresh slots, evens
 // the load out by itself.
@@ -38,6 +42,7 @@
 #include "backend/replicated/repairer.h"
 #include "backend/slot_allocator.h"
 #include "base/spin_lock.h"
+#include "platform/local_memory.h"
 
 namespace far::backend {
 
@@ -83,7 +88,8 @@ class replicated_backend final : public backend, private placement {
                                                                           const replicated_options& chosen);
   ~replicated_backend() override;
 
-  [[nodiscard]] result<slot_id> allocate(std::size_t count) override;
+  [[nodiscard]] result<slot_id> allocate(std::size_t count) override { return allocate_near(no_affinity, count); }
+  [[nodiscard]] result<slot_id> allocate_near(affinity with, std::size_t count) override;
   void free(slot_id first, std::size_t count) override;
   [[nodiscard]] result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
   [[nodiscard]] result<void> add_server(std::string_view server) override;
@@ -138,7 +144,10 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] int place_group(std::uint64_t number) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] std::uint64_t missing_copies() const FAR_REQUIRES(placement_lock_);
   [[nodiscard]] bool can_spare(std::uint64_t extents) const FAR_REQUIRES(placement_lock_);
-  [[nodiscard]] int place_next_group() FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] int place_next_group(affinity with) FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] std::optional<slot_id> take_slots(affinity with, std::size_t count) FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] std::optional<slot_id> take_slots_of(std::uint64_t number, std::size_t count)
+      FAR_REQUIRES(placement_lock_);
   [[nodiscard]] bool lacks_copies(std::uint64_t number) const;
   [[nodiscard]] int take_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int ask_for_extent(std::size_t index, slot_id* first) FAR_REQUIRES(placement_lock_);
@@ -167,6 +176,12 @@ class replicated_backend final : public backend, private placement {
   std::uint64_t placed_groups_ FAR_GUARDED_BY(placement_lock_) = 0;
   std::uint64_t free_groups_ FAR_GUARDED_BY(placement_lock_) = 0;     // available, and no slot of theirs is owned
   std::uint64_t first_unplaced_ FAR_GUARDED_BY(placement_lock_) = 0;  // no group below is unplaced
+  // The placed groups of each affinity, and which of them is tried first.
+  struct groups_of_affinity {
+    std::vector<std::uint64_t, platform::local_allocator<std::uint64_t>> numbers;
+    std::size_t next = 0;
+  };
+  std::array<groups_of_affinity, affinities + 1> near_ FAR_GUARDED_BY(placement_lock_);
   std::array<std::uint64_t, maximum_members> asked_since_ns_
       FAR_GUARDED_BY(placement_lock_){};  // the member's server is being asked for room
   std::atomic<std::uint64_t> used_slots_{0};

@@ -77,6 +77,7 @@ void replicated_backend::validate() const {
   std::uint64_t used = 0;
   std::uint64_t free_groups = 0;
   std::uint64_t placed_groups = 0;
+  std::uint64_t groups_with_affinity = 0;
   std::array<std::uint64_t, maximum_members> extents{};
   for (std::uint64_t number = 0; number < shared_.groups_end.load(); ++number) {
     group& checked = shared_.group_at(number);
@@ -85,6 +86,10 @@ void replicated_backend::validate() const {
     FAR_CHECK(checked.placed || (!checked.available && checked.owned.empty()), "a group without a place holds nothing");
     free_groups += checked.available && checked.owned.empty();
     placed_groups += checked.placed;
+    if (const affinity by = checked.chosen_by.load(); checked.placed && by != no_affinity) {
+      FAR_CHECK(std::ranges::count(near_[by].numbers, number) == 1, "a group is listed once with its affinity");
+      ++groups_with_affinity;
+    }
     std::array<bool, maximum_members> seen{};
     for (const copy& held : checked.copies) {
       if (!held.present) continue;
@@ -99,6 +104,8 @@ void replicated_backend::validate() const {
       FAR_CHECK(taken == (checked.owned.contains(slot) || !checked.available), "the slot map agrees with the groups");
     }
   }
+  for (const groups_of_affinity& near : near_) groups_with_affinity -= near.numbers.size();
+  FAR_CHECK(groups_with_affinity == 0, "only placed groups are listed with an affinity");
   FAR_CHECK(used == used_slots_.load(), "used slots are counted");
   FAR_CHECK(free_groups == free_groups_, "free groups are counted");
   FAR_CHECK(placed_groups == placed_groups_, "groups with a place are counted");

@@ -16,11 +16,11 @@
 namespace far::backend {
 
 // In front of what is written, or a call's ranges.
-inline constexpr std::size_t most_prefix_bytes =
-    std::max(wire::write_prefix_bytes(wire::maximum_batch),
-             wire::call_header_bytes + std::max(wire::reduction_bytes, wire::most_function_bytes) +
-                 wire::maximum_batch * wire::range_bytes);
-static_assert(wire::call_header_bytes + wire::rows_bytes + wire::maximum_batch * sizeof(std::uint64_t) <=
+inline constexpr std::size_t most_prefix_bytes = std::max(
+    wire::write_prefix_bytes(wire::maximum_batch),
+    wire::call_header_bytes + std::max({wire::reduction_bytes, wire::most_function_bytes, wire::most_rows_bytes}) +
+        wire::maximum_batch * wire::range_bytes);
+static_assert(wire::call_header_bytes + wire::most_rows_bytes + wire::maximum_batch * sizeof(std::uint64_t) <=
               most_prefix_bytes);
 
 // A request message. Its header and ranges stay encoded until the reply has come, so that it can be sent again on the
