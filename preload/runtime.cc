@@ -287,6 +287,7 @@ void start() {
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
+  if (of_job != nullptr) backend::zmem_backend::count_together(of_job->region().compressed);
   platform::take_over_address_limit();
   const std::size_t copied_bytes = object_bytes_of_program();
   result<std::unique_ptr<pager::pager>> pager = pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
