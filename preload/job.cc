@@ -1,9 +1,7 @@
 #include "preload/job.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 #include "platform/system_memory.h"
 #include "preload/job_shares.h"
 #include "preload/pressure_budget.h"
+#include "preload/process_identity.h"
 
 namespace far::preload {
 namespace {
@@ -82,26 +81,14 @@ void add(process_usage& to, const process_usage& from) {
   to.peak_rss_bytes = std::max(to.peak_rss_bytes, from.peak_rss_bytes);
 }
 
-// The start time of the process as the kernel counts it; 0 where /proc is missing. It distinguishes processes that have
-// had the same number.
-std::uint64_t start_time_of_this_process() {
-  const int file = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  char text[1024];
-  const ssize_t got = read(file, text, sizeof text - 1);
-  close(file);
-  if (got <= 0) return 0;
-  text[got] = 0;
-  const char* at = std::strrchr(text, ')');  // the name may hold anything
-  for (int field = 2; at != nullptr && field < 22; ++field) {
-    at = std::strchr(at + 1, ' ');
+// What the processes may still fill of their budgets, or of what they are to have next.
+std::uint64_t promised_bytes(std::span<const job_share> shares) {
+  std::uint64_t sum = 0;
+  for (const job_share& one : shares) {
+    const std::uint64_t most = std::max(one.granted_bytes, one.limit_bytes);
+    sum += most - std::min(most, one.used_bytes);
   }
-  return at == nullptr ? 0 : std::strtoull(at + 1, nullptr, 10);
-}
-
-std::uint64_t pid_namespace_of_this_process() {
-  struct stat status{};
-  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+  return sum;
 }
 
 void set_program(job_slot& slot, const char* name) {
@@ -121,9 +108,9 @@ void forget(job_region& region, job_slot& slot) {
   slot.owner.store(0);
 }
 
-void end_slot(job_slot& slot) {
+void end_slot(job_slot& slot, job_slot_state how) {
   slot.ended_ns.store(now_ns());
-  slot.state.store(job_slot_state::ended);
+  slot.state.store(how);
 }
 
 result<std::uint64_t> new_owner() {
@@ -187,7 +174,7 @@ job_totals totals_of(const job_region& region) noexcept {
     add(all.counted, one.counted, one.running);
     add(all.used, one.used);
   }
-  if (region.shares.load() != 0) all.counted.budget_bytes = region.budget_bytes.load();
+  if (region.shares.load() != 0) all.counted.budget_bytes = region.budget.load().bytes;
   if (all.processes > 1) {
     const auto raise = [](std::uint64_t& to, std::uint64_t value) { to = std::max(to, value); };
     raise(all.counted.peak_local_bytes, std::max(region.peak_local_bytes.load(), all.counted.local_bytes));
@@ -241,7 +228,7 @@ bool job::take_slot() noexcept {
     const job_slot& slot = region().slots[i];
     const job_slot_state state = slot.state.load();
     if (state == job_slot_state::running) continue;
-    const bool was_mine = state == job_slot_state::ended && start_time != 0 && slot.pid.load() == pid_ &&
+    const bool was_mine = state != job_slot_state::free && start_time != 0 && slot.pid.load() == pid_ &&
                           slot.start_time.load() == start_time && slot.pid_namespace.load() == space;
     if (was_mine) {
       before_ = slot.account.statistics();
@@ -256,7 +243,7 @@ bool job::take_slot() noexcept {
   }
   if (best == job_slots) return false;
   job_slot& slot = region().slots[best];
-  if (slot.state.load() == job_slot_state::ended) forget(region(), slot);
+  if (slot.state.load() != job_slot_state::free) forget(region(), slot);
   slot.account.store({}, {});
   slot.joined_ns.store(now_ns());
   slot.start_time.store(start_time);
@@ -311,7 +298,7 @@ void job::bury_the_dead() noexcept {
   for (std::size_t i = 0; i < job_slots; ++i) {
     job_slot& slot = region().slots[i];
     if (slot.state.load() != job_slot_state::running || slot.owner.load() == owner_) continue;
-    if (!mapping_.is_locked_elsewhere(job_mapping::lock_of_slot(i))) end_slot(slot);
+    if (!mapping_.is_locked_elsewhere(job_mapping::lock_of_slot(i))) end_slot(slot, job_slot_state::lost);
   }
 }
 
@@ -326,7 +313,8 @@ void job::observe(job_slot& slot, double seconds) noexcept {
 // With the lock of the job, by the control thread, which may allocate and wait. Where /proc cannot be read, another
 // process may be able to.
 void job::follow_machine(std::uint64_t now) noexcept {
-  if (region().automatic.load() == 0 || now - std::min(now, region().decided_ns.load()) < period_ns) return;
+  const budget_terms before = region().budget.load();
+  if (!before.automatic || now - std::min(now, region().decided_ns.load()) < period_ns) return;
   const result<platform::system_memory> read = platform::read_system_memory();
   if (!read) return;
   const platform::system_memory& memory = read.value();
@@ -340,10 +328,9 @@ void job::follow_machine(std::uint64_t now) noexcept {
   looked_ns_ = now;
   seen_stalled_us_ = memory.stalled_us;
   seen_failures_ = memory.failures;
-  const std::uint64_t before = region().budget_bytes.load();
-  const std::uint64_t next = next_budget(before, outlook);
-  region().budget_bytes.store(next);
-  if (next < before - before / 64) {
+  const std::uint64_t next = next_budget(before.bytes, outlook);
+  if (!region().budget.follow(before, next)) return;
+  if (next < before.bytes - before.bytes / 64) {
     log_line(log_level::verbose, "memory is short (%s available): the budget is %s now",
              format_size(outlook.available_bytes).c_str(), format_size(next).c_str());
   }
@@ -389,14 +376,17 @@ void job::decide(bool at_once) noexcept {
   region().peak_far_bytes.store(std::max(region().peak_far_bytes.load(), far_bytes));
   region().peak_far_stored_bytes.store(std::max(region().peak_far_stored_bytes.load(), far_stored_bytes));
   if (observes) region().decided_ns.store(now);
-  if (count == 0 || !this->shares()) return;
-  divide_budget(region().budget_bytes.load(), {shares.data(), count});
-  for (std::size_t i = 0; i < count; ++i) region().slots[slot_of[i]].granted_bytes.store(shares[i].granted_bytes);
-  warn_of_minima(local_bytes, count);
+  const std::span<job_share> all(shares.data(), count);
+  if (count > 0 && this->shares()) {
+    divide_budget(region().budget.load().bytes, all);
+    for (std::size_t i = 0; i < count; ++i) region().slots[slot_of[i]].granted_bytes.store(shares[i].granted_bytes);
+    warn_of_minima(local_bytes, count);
+  }
+  region().compressed.promised_bytes.store(promised_bytes(all));
 }
 
 void job::warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept {
-  const std::uint64_t budget_bytes = region().budget_bytes.load();
+  const std::uint64_t budget_bytes = region().budget.load().bytes;
   if (used_bytes <= budget_bytes || processes * pager::minimum_budget_bytes <= budget_bytes) return;
   if (region().warned.exchange(1) != 0) return;
   log_line(log_level::warning,
@@ -458,8 +448,7 @@ std::uint64_t job::ask() noexcept {
 
 void job::resize(std::uint64_t budget_bytes) noexcept {
   const lock_guard held(lock_);
-  region().automatic.store(0);
-  region().budget_bytes.store(budget_bytes);
+  region().budget.resize(budget_bytes);
   // If another process is just deciding, the next decision takes the new budget.
   if (!mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return;
   region().warned.store(0);
@@ -522,18 +511,27 @@ void job::record_child(const statistics& since_fork, const process_usage& used) 
   leave();
 }
 
+// With the lock of the job, when this process has left its slot. The file stays for those who hold no lock and will
+// come back to it: a process that is just becoming another program, and a child that has not joined yet. It has the
+// budget that the user has given the job since its start.
+bool job::is_last() const noexcept {
+  const bool any = std::any_of(region().slots.begin(), region().slots.end(), [](const job_slot& slot) {
+    const job_slot_state state = slot.state.load();
+    return state == job_slot_state::running || (state == job_slot_state::lost && still_runs(slot).value_or(true));
+  });
+  return !any && !has_living_children();
+}
+
 void job::leave() noexcept {
   if (!is_mine()) return;
   const lock_guard held(lock_);
   if (left_) return;
   left_ = true;
   if (!mapping_.is_intact() || !mapping_.lock_job(joining_deadline_ms)) return;  // the others will notice that it ended
-  if (still_has_slot()) end_slot(mine());
+  if (still_has_slot()) end_slot(mine(), job_slot_state::ended);
   bury_the_dead();
-  const bool last = std::none_of(region().slots.begin(), region().slots.end(),
-                                 [](const job_slot& slot) { return slot.state.load() == job_slot_state::running; });
   // It may have no right to do so, after a change of its user; then `farheap run` does it later.
-  if (last) unlink(name_.path.c_str());
+  if (is_last()) unlink(name_.path.c_str());
   mapping_.unlock(job_mapping::lock_of_slot(slot_));
   mapping_.unlock(job_mapping::job_lock);
 }

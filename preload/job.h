@@ -88,8 +88,8 @@ class job {
   // In a child of fork, at its end: publishes its counts since the fork and leaves, whether it had joined or not.
   void record_child(const engine::statistics& since_fork, const process_usage& used) noexcept;
 
-  // This process ends, and its share is free. The last process removes the file. Afterwards only functions that read
-  // may be called.
+  // This process ends, and its share is free. The last process removes the file, if nobody may come back to it.
+  // Afterwards only functions that read may be called.
   void leave() noexcept;
 
   // True for the first caller in the whole job with this `hash`; for messages that appear once.
@@ -121,6 +121,7 @@ class job {
   void resume_slot(std::size_t index) noexcept FAR_REQUIRES(lock_);
   void decide(bool at_once) noexcept FAR_REQUIRES(lock_);
   void bury_the_dead() noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] bool is_last() const noexcept FAR_REQUIRES(lock_);
   void follow_machine(std::uint64_t now_ns) noexcept FAR_REQUIRES(lock_);
   void observe(job_slot& slot, double seconds) noexcept;
   void warn_of_minima(std::uint64_t used_bytes, std::size_t processes) noexcept;

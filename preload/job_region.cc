@@ -23,6 +23,7 @@
 #include "platform/clock.h"
 #include "platform/own_descriptors.h"
 #include "platform/signal_shield.h"
+#include "preload/process_identity.h"
 
 namespace far::preload {
 namespace {
@@ -59,8 +60,7 @@ void found_job(job_region& region, const job_name& name, const job_terms& terms)
   for (std::size_t i = 0; i < name.secret.size(); ++i) region.secret[i].store(name.secret[i]);
   region.started_ns.store(platform::monotonic_clock().now_ns());
   region.shares.store(terms.shares ? 1 : 0);
-  region.budget_bytes.store(terms.budget_bytes);
-  region.automatic.store(terms.automatic ? 1 : 0);
+  region.budget.found(terms.budget);
   region.bytes.store(sizeof(job_region));
   region.magic.store(job_region::right_magic, std::memory_order_release);
 }
@@ -105,16 +105,16 @@ int make_room(int descriptor) {
   return failure;
 }
 
-void remove_if_abandoned(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
-  if (descriptor < 0) return;
-  struct stat status{};
-  struct flock any = lock_of(0, F_WRLCK);
-  any.l_len = 0;  // to the end
-  const bool old = fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && S_ISREG(status.st_mode) &&
-                   status.st_ctime + abandoned_s < time(nullptr);
-  if (old && fcntl(descriptor, F_GETLK, &any) == 0 && any.l_type == F_UNLCK) unlink(path.c_str());
-  close(descriptor);
+// Whether a process of the job, none of which holds a lock, is just becoming another program. Of processes in other
+// namespaces, and of jobs of other versions, nothing is known.
+bool is_between_programs(int descriptor) {
+  const result<job_mapping> seen = job_mapping::look_at(descriptor);
+  if (!seen) return false;
+  const auto& slots = seen.value().region().slots;
+  return std::any_of(slots.begin(), slots.end(), [](const job_slot& slot) {
+    const job_slot_state state = slot.state.load();
+    return (state == job_slot_state::running || state == job_slot_state::lost) && still_runs(slot).value_or(false);
+  });
 }
 
 bool is_unlinked(int descriptor) {
@@ -196,14 +196,35 @@ result<job_name> new_job_name() {
   return error{"neither /dev/shm nor $XDG_RUNTIME_DIR nor /tmp can be written to", EACCES};
 }
 
-// A process that is just becoming another program by exec holds no lock either: its job is then founded anew, and only
-// the counts of processes that had ended are missing from its report.
+std::optional<bool> still_runs(const job_slot& slot) noexcept {
+  const std::uint64_t start_time = slot.start_time.load();
+  const std::uint64_t space = slot.pid_namespace.load();
+  if (start_time == 0 || space == 0 || space != pid_namespace_of_this_process()) return std::nullopt;
+  return start_time_of(slot.pid.load()) == start_time;
+}
+
+void remove_abandoned_job(const std::string& path, time_t age_s) noexcept {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+  if (descriptor < 0) return;
+  struct stat status{};
+  struct flock any = lock_of(0, F_WRLCK);
+  any.l_len = 0;  // to the end
+  const bool old = fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && S_ISREG(status.st_mode) &&
+                   status.st_ctime + age_s < time(nullptr);
+  const bool unlocked = old && fcntl(descriptor, F_GETLK, &any) == 0 && any.l_type == F_UNLCK;
+  if (!unlocked) {
+    close(descriptor);
+  } else if (!is_between_programs(descriptor)) {
+    unlink(path.c_str());
+  }
+}
+
 void remove_abandoned_jobs() noexcept {
   for (const std::string& directory : job_directories()) {
     DIR* const listed = opendir(directory.c_str());
     if (listed == nullptr) continue;
     while (const dirent* const entry = readdir(listed)) {
-      if (is_job_file(entry->d_name)) remove_if_abandoned(directory + "/" + entry->d_name);
+      if (is_job_file(entry->d_name)) remove_abandoned_job(directory + "/" + entry->d_name, abandoned_s);
     }
     closedir(listed);
   }
@@ -313,7 +334,7 @@ bool job_mapping::is_removed() const noexcept {
 }
 
 bool job_mapping::found_again(const job_name& name) noexcept {
-  result<job_mapping> opened = open(name, {region_->budget_bytes.load(), region_->shares.load() != 0});
+  result<job_mapping> opened = open(name, {region_->budget.load(), region_->shares.load() != 0});
   if (!opened) return false;
   job_mapping& other = opened.value();
   const void* const mapped =

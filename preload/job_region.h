@@ -1,10 +1,11 @@
 // The shared state of a job's processes: a small file in memory, mapped by each, with the budget of all and one slot
 // for each process. docs/decisions/0023-a-process-tree-is-one-job.md.
 //
-// Locks, not process numbers, tell which processes are alive: a process holds a POSIX record lock on the byte of its
+// Locks, not process numbers, tell which processes have a share: a process holds a POSIX record lock on the byte of its
 // slot for as long as it lives or until it calls exec, and the kernel releases it however the process ends, in any
-// namespace. Byte 0 is the lock of the job: its holder decides. A process writes its own slot, except for its state and
-// its granted budget, which the holder of the job's lock writes.
+// namespace. Between its release at exec and the new program's joining, /proc tells that the process still runs, so
+// that nobody removes the file meanwhile. Byte 0 is the lock of the job: its holder decides. A process writes its own
+// slot, except for its state and its granted budget, which the holder of the job's lock writes.
 #pragma once
 
 #include <sys/types.h>
@@ -12,10 +13,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/zmem/zmem_backend.h"
 #include "base/result.h"
 #include "engine/statistics.h"
 #include "preload/process_usage.h"
@@ -28,7 +32,9 @@ static_assert(shared_number::is_always_lock_free, "numbers are shared between pr
 inline constexpr std::size_t job_statistics = sizeof(engine::statistics) / sizeof(std::uint64_t);
 inline constexpr std::size_t job_slots = 256;
 
-enum class job_slot_state : std::uint32_t { free, running, ended };
+// ended: the process said so. lost: it does not hold the lock of its slot any more, because it was killed, or is just
+// becoming another program, which will take the slot again.
+enum class job_slot_state : std::uint32_t { free, running, ended, lost };
 
 // Shared counters. Readers never wait, and never see half of a number.
 struct shared_account {
@@ -63,21 +69,57 @@ struct alignas(64) job_slot {
   shared_account account;
 };
 
+// The terms of a job's budget.
+struct budget_terms {
+  std::uint64_t bytes = 0;
+  bool automatic = false;  // it follows what the machine can spare: pressure_budget.h
+};
+
+// The budget of all and whether it is automatic, in one number, because two processes write it at a time:
+// - resize, by any process, also without the lock of the job, whose holder may be stopped. It is one store, and ends
+//   the automatic budget for good: nobody sets the flag again in this region.
+// - follow, by the holder of the job's lock. It reads /proc between its look at the terms and its store, for
+//   milliseconds where there are many mounts. So it stores only if the number is still what it has seen. A number with
+//   the flag is written by holders of the lock alone, so any other number there is a resize, which stays.
+class shared_budget {
+ public:
+  [[nodiscard]] budget_terms load() const noexcept {
+    const std::uint64_t word = word_.load();
+    return {word & ~automatic_bit, (word & automatic_bit) != 0};
+  }
+  // Before anybody else knows of it.
+  void found(const budget_terms& terms) noexcept { word_.store(word_of(terms)); }
+  void resize(std::uint64_t bytes) noexcept { word_.store(word_of({bytes, false})); }
+  // Returns false, and changes nothing, where it has been resized since it was `seen`. Requires: seen.automatic.
+  [[nodiscard]] bool follow(const budget_terms& seen, std::uint64_t bytes) noexcept {
+    std::uint64_t expected = word_of(seen);
+    return word_.compare_exchange_strong(expected, word_of({bytes, true}));
+  }
+
+ private:
+  static constexpr std::uint64_t automatic_bit = std::uint64_t{1} << 63;
+  [[nodiscard]] static std::uint64_t word_of(const budget_terms& terms) noexcept {
+    return (terms.bytes & ~automatic_bit) | (terms.automatic ? automatic_bit : 0);
+  }
+
+  shared_number word_{0};
+};
+
 struct job_region {
-  static constexpr std::uint64_t right_magic = 0x35626f6a72616600;  // also the version of the layout
+  static constexpr std::uint64_t right_magic = 0x36626f6a72616600;  // also the version of the layout
 
   shared_number magic{0};  // stored last
   shared_number bytes{0};  // sizeof(job_region)
   std::array<shared_number, 2> secret{};
   shared_number started_ns{0};
-  std::atomic<std::uint32_t> shares{0};     // 0: each process has the whole budget for itself
-  std::atomic<std::uint32_t> warned{0};     // that the minima do not fit the budget
-  std::atomic<std::uint32_t> automatic{0};  // the budget follows what the machine can spare: pressure_budget.h
-  shared_number budget_bytes{0};
+  std::atomic<std::uint32_t> shares{0};  // 0: each process has the whole budget for itself
+  std::atomic<std::uint32_t> warned{0};  // that the minima do not fit the budget
+  shared_budget budget;
   shared_number decided_ns{0};
   shared_number peak_local_bytes{0};  // of all together, as seen when it was decided
   shared_number peak_far_bytes{0};
   shared_number peak_far_stored_bytes{0};
+  backend::shared_takings compressed;  // by tiers of compressed memory
   // Processes that have ended and whose slots were needed.
   shared_number forgotten{0};
   shared_account forgotten_account;
@@ -104,14 +146,19 @@ struct job_name {
 // The directories where jobs are, the preferred one first.
 [[nodiscard]] std::vector<std::string> job_directories();
 
+// Whether the process of a slot whose lock is not held still runs; nothing where that cannot be told, as in another
+// namespace of processes.
+[[nodiscard]] std::optional<bool> still_runs(const job_slot& slot) noexcept;
+
 // Removes the files of jobs of this user in which no process is left, some time after they were made.
 void remove_abandoned_jobs() noexcept;
+// The same for one file that is older than `age_s`. Requires: this process is not of the job.
+void remove_abandoned_job(const std::string& path, time_t age_s) noexcept;
 
 // Terms of a job that is not there yet.
 struct job_terms {
-  std::uint64_t budget_bytes = 0;
+  budget_terms budget;  // an automatic one requires `shares`
   bool shares = true;
-  bool automatic = false;  // requires shares
 };
 
 // A mapping of a job's file; the descriptor is close-on-exec and in the runtime's care. It outlives its file's name.

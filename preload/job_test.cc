@@ -10,11 +10,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdarg>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/units.h"
@@ -24,6 +28,7 @@
 namespace far::preload {
 namespace {
 bool gives_up_at_signals = false;
+void (*when_memory_is_read)() = nullptr;
 }  // namespace
 }  // namespace far::preload
 
@@ -35,6 +40,18 @@ int posix_fallocate(int file, off_t offset, off_t bytes) {
   if (far::preload::gives_up_at_signals && sigismember(&blocked, SIGALRM) == 0) return EINTR;
   if (syscall(SYS_fallocate, file, 0, offset, bytes) == 0) return 0;
   return ftruncate(file, offset + bytes) == 0 ? 0 : errno;
+}
+
+// In place of the C library's: another process may act between a look at the terms and a look at the machine.
+int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if (far::preload::when_memory_is_read != nullptr && std::string_view(path) == "/proc/meminfo") {
+    far::preload::when_memory_is_read();
+  }
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 namespace far::preload {
@@ -52,7 +69,7 @@ class job_test : public testing::Test {
   }
 
   [[nodiscard]] std::unique_ptr<job> join(bool shares = true) const {
-    result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, shares});
+    result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes}, shares});
     EXPECT_TRUE(opened.ok()) << opened.error().message;
     if (!opened) return nullptr;
     result<std::unique_ptr<job>> joined = job::join(std::move(opened).value(), name_);
@@ -92,7 +109,7 @@ class job_test : public testing::Test {
 
 TEST_F(job_test, SignalsDoNotKeepItFromBeingFounded) {
   gives_up_at_signals = true;
-  const result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, true});
+  const result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes}, true});
   gives_up_at_signals = false;
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   sigset_t blocked;
@@ -106,7 +123,7 @@ TEST_F(job_test, ALimitOnFileSizesIsAnErrorAndDoesNotKill) {
     if (child == 0) {
       const rlimit limit{.rlim_cur = limit_bytes, .rlim_max = RLIM_INFINITY};
       if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
-      const result<job_mapping> opened = job_mapping::open(name_, {budget_bytes, true});
+      const result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes}, true});
       _exit((opened ? 0 : opened.error().code) == expected ? 0 : 1);
     }
     int status = 0;
@@ -173,11 +190,11 @@ TEST_F(job_test, AStrangerIsRefused) {
   const std::unique_ptr<job> mine = join();
   job_name wrong = name_;
   wrong.secret[1] ^= 1;
-  const result<job_mapping> opened = job_mapping::open(wrong, {budget_bytes, true});
+  const result<job_mapping> opened = job_mapping::open(wrong, {{budget_bytes}, true});
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, EPERM);
   std::filesystem::permissions(name_.path, std::filesystem::perms::others_read, std::filesystem::perm_options::add);
-  EXPECT_FALSE(job_mapping::open(name_, {budget_bytes, true}).ok()) << "a file that others can read is not ours";
+  EXPECT_FALSE(job_mapping::open(name_, {{budget_bytes}, true}).ok()) << "a file that others can read is not ours";
 }
 
 TEST_F(job_test, AProcessThatCallsExecGoesOnWithItsSlot) {
@@ -201,6 +218,99 @@ TEST_F(job_test, AProcessThatCallsExecGoesOnWithItsSlot) {
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
+}
+
+TEST_F(job_test, TheFileStaysForAProcessThatIsBecomingAnotherProgram) {
+  std::unique_ptr<job> mine = join();
+  int said[2];
+  ASSERT_EQ(pipe(said), 0);
+  mine->resize(32 * mib);
+  const pid_t other = fork();
+  if (other == 0) {
+    const std::unique_ptr<job> beside = join();
+    if (write(said[1], "x", 1) != 1) _exit(1);
+    while (beside->ask() < 32 * mib) usleep(1000);  // until the first one is lost
+    beside->leave();
+    _exit(0);
+  }
+  char byte = 0;
+  ASSERT_EQ(read(said[0], &byte, 1), 1) << "it has joined";
+  mine.reset();  // closes the descriptor, as exec does
+  int status = -1;
+  waitpid(other, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  remove_abandoned_job(name_.path, -1);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0) << "nor does anybody else remove it";
+  const std::unique_ptr<job> after = join();
+  EXPECT_EQ(after->ask(), 32 * mib);
+  EXPECT_EQ(totals_of(after->region()).processes, 2u);
+  after->leave();
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
+TEST_F(job_test, TheFileStaysForAChildThatHasNotJoinedYet) {
+  const std::unique_ptr<job> mine = join();
+  mine->resize(32 * mib);
+  int left[2];
+  ASSERT_EQ(pipe(left), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    if (read(left[0], &byte, 1) != 1) _exit(1);
+    const std::unique_ptr<job> itself = join();  // after an exec
+    const bool right = itself->ask() == 32 * mib;
+    itself->leave();
+    _exit(right ? 0 : 1);
+  }
+  mine->leave();
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  EXPECT_EQ(write(left[1], "x", 1), 1);
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
+// Where nobody knew of the child, or a later `farheap run` could not.
+TEST_F(job_test, AChildFoundsItsJobAgainOnTheSameTerms) {
+  result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes, true}, true});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const result<std::unique_ptr<job>> mine = job::join(std::move(opened).value(), name_);
+  ASSERT_TRUE(mine.ok()) << mine.error().message;
+  const pid_t child = fork();
+  if (child == 0) {
+    job& itself = *mine.value();
+    itself.forget_parent();
+    if (unlink(name_.path.c_str()) != 0 || !itself.join_as_child({}, {}).ok()) _exit(2);
+    const job_region& region = itself.region();
+    _exit(region.budget.load().automatic && region.budget.load().bytes == budget_bytes && itself.shares() ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(job_test, TheFileDoesNotStayForWhoWasKilled) {
+  const std::unique_ptr<job> mine = join();
+  const pid_t other = start_member(1);
+  kill(other, SIGKILL);
+  siginfo_t ended{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(other), &ended, WEXITED | WNOWAIT), 0) << "it stays a zombie";
+  mine->leave();
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
+}
+
+TEST_F(job_test, TheFileOfKilledProcessesIsRemovedLater) {
+  const pid_t only = start_member(1);
+  remove_abandoned_job(name_.path, -1);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0);
+  kill(only, SIGKILL);
+  waitpid(only, nullptr, 0);
+  remove_abandoned_job(name_.path, 1000);
+  EXPECT_EQ(access(name_.path.c_str(), F_OK), 0) << "it is not so old";
+  remove_abandoned_job(name_.path, -1);
+  EXPECT_NE(access(name_.path.c_str(), F_OK), 0);
 }
 
 TEST_F(job_test, AChildIsNotItsParent) {
@@ -281,6 +391,54 @@ TEST_F(job_test, ResizeReachesAll) {
   mine->resize(32 * mib);
   EXPECT_EQ(totals_of(mine->region()).counted.budget_bytes, 32 * mib);
   EXPECT_LE(mine->ask(), 32 * mib);
+}
+
+int asked_pipe[2];
+int resized_pipe[2];
+
+// The other process does not get the lock, which this one holds, and does without.
+TEST_F(job_test, ResizeWinsAgainstAnAutomaticBudgetThatIsJustFollowed) {
+  ASSERT_EQ(pipe(asked_pipe), 0);
+  ASSERT_EQ(pipe(resized_pipe), 0);
+  result<job_mapping> opened = job_mapping::open(name_, {{budget_bytes, true}, true});
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  result<std::unique_ptr<job>> mine = job::join(std::move(opened).value(), name_);
+  ASSERT_TRUE(mine.ok()) << mine.error().message;
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::unique_ptr<job> other = join();
+    char byte = 0;
+    if (write(resized_pipe[1], "x", 1) != 1 || read(asked_pipe[0], &byte, 1) != 1) _exit(1);
+    other->resize(32 * mib);
+    _exit(write(resized_pipe[1], "x", 1) == 1 ? 0 : 1);
+  }
+  children_.push_back(child);
+  char byte = 0;
+  ASSERT_EQ(read(resized_pipe[0], &byte, 1), 1) << "it has joined";
+  when_memory_is_read = [] {
+    when_memory_is_read = nullptr;
+    char done = 0;
+    EXPECT_EQ(write(asked_pipe[1], "x", 1), 1);
+    EXPECT_EQ(read(resized_pipe[0], &done, 1), 1);
+  };
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // longer than between two decisions
+  static_cast<void>(mine.value()->exchange({}, {}));
+  EXPECT_EQ(when_memory_is_read, nullptr) << "the budget was to follow the machine";
+  const job_region& region = mine.value()->region();
+  EXPECT_EQ(region.budget.load().bytes, 32 * mib);
+  EXPECT_FALSE(region.budget.load().automatic);
+}
+
+TEST_F(job_test, WhatIsNotFilledOfTheBudgetIsPromised) {
+  const std::unique_ptr<job> mine = join();
+  const job_region& region = mine->region();
+  EXPECT_EQ(region.compressed.promised_bytes.load(), budget_bytes);
+  engine::statistics counted;
+  counted.local_bytes = 100 * mib;
+  counted.budget_bytes = budget_bytes;
+  mine->tell(counted, {});
+  static_cast<void>(mine->ask());
+  EXPECT_EQ(region.compressed.promised_bytes.load(), 28 * mib);
 }
 
 TEST_F(job_test, WhatIsSaidOnceIsSaidOnceInTheWholeJob) {

@@ -37,7 +37,7 @@ result<std::unique_ptr<job>> try_to_join(const settings& chosen) {
   const result<job_name> name = parse_job_name(chosen.job);
   if (!name) return name.error();
   result<job_mapping> opened = job_mapping::open(
-      name.value(), {chosen.budget_bytes, !chosen.local_each, chosen.local_auto && !chosen.local_each});
+      name.value(), {{chosen.budget_bytes, chosen.local_auto && !chosen.local_each}, !chosen.local_each});
   if (opened) return job::join(std::move(opened).value(), name.value());
   result<job_mapping> given = ask_relatives(name.value(), chosen, opened.error());
   if (!given) return given.error();

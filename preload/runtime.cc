@@ -255,6 +255,25 @@ std::size_t object_bytes_of_program() {
   return is_known ? *wanted : 0;
 }
 
+// For what the settings and the program ask for.
+result<std::unique_ptr<pager::pager>> create_pager(const runtime& starting,
+                                                   const std::vector<std::span<std::byte>>& static_arrays) {
+  const settings& chosen = starting.chosen;
+  const std::size_t copied_bytes = object_bytes_of_program();
+  return pager::pager::create({.budget_bytes = starting.budget_bytes.load(),
+                               .far_uri = chosen.far_uri,
+                               .mode = starting.mode,
+                               .policy = chosen.policy,
+                               .pace = chosen.pace,
+                               .heap_bytes = pager::heap_bytes_for_programs(),
+                               .static_memory = static_arrays,
+                               .observer = trace_observer(),
+                               .child_settled = start_control_of_child,
+                               .states_by_address = true,
+                               .object_readers = copied_bytes > 0 ? 1u : 0u,
+                               .copied_bytes = copied_bytes});
+}
+
 // The order matters. The pager starts before the allocator uses far memory, and the runtime is complete before the
 // first system call is dispatched. Wrong settings end the program; missing features of the machine make it run
 // natively.
@@ -287,20 +306,9 @@ void start() {
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
+  if (of_job != nullptr) backend::zmem_backend::count_together(of_job->region().compressed);
   platform::take_over_address_limit();
-  const std::size_t copied_bytes = object_bytes_of_program();
-  result<std::unique_ptr<pager::pager>> pager = pager::pager::create({.budget_bytes = starting->budget_bytes.load(),
-                                                                      .far_uri = chosen.far_uri,
-                                                                      .mode = starting->mode,
-                                                                      .policy = chosen.policy,
-                                                                      .pace = chosen.pace,
-                                                                      .heap_bytes = pager::heap_bytes_for_programs(),
-                                                                      .static_memory = static_arrays,
-                                                                      .observer = trace_observer(),
-                                                                      .child_settled = start_control_of_child,
-                                                                      .states_by_address = true,
-                                                                      .object_readers = copied_bytes > 0 ? 1u : 0u,
-                                                                      .copied_bytes = copied_bytes});
+  result<std::unique_ptr<pager::pager>> pager = create_pager(*starting, static_arrays);
   if (!pager && pager.error().code == EINVAL) refuse_to_start(pager.error());  // wrong settings
   if (!pager) {
     if (of_job != nullptr) of_job->leave();

@@ -39,7 +39,7 @@ struct runtime_options {
   std::size_t local_bytes = std::size_t{1} << 30;  // the budget: local memory for objects; at least 16 MiB
   std::string far = "memory:";                     // the far tier, as for `farheap run --far`
   std::size_t address_bytes = 0;  // addresses to reserve, which limit what it can hold; 0: many times the memory
-  unsigned workers = 0;           // OS threads that run fibers; 0: one for each CPU
+  unsigned workers = 0;           // OS threads that run fibers, at most 1024; 0: one for each CPU
   std::string policy = "2q";      // which pages leave first, as for `farheap run --policy`
   // A share of the budget: when less is free, pages leave ahead of need until twice as much is free. At most 0.25; 0:
   // 1/32, but 512 KiB to 16 MiB.
@@ -165,7 +165,7 @@ class FAR_API runtime {
 
   detail::heap_view view_;
   detail::heap_view slow_view_;  // in which no page is ready
-  std::unique_ptr<parts> parts_;
+  parts* const parts_;
 };
 
 }  // namespace far

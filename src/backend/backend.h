@@ -253,6 +253,13 @@ class backend {
   // thread.
   [[nodiscard]] virtual std::uint64_t read_patience_ns() const { return 0; }
 
+  // Since when nobody who has the slot's bytes has answered, by the clock that the tier was opened with: the patience
+  // counts from then, for all reads there together. 0: somebody answers, or it is not known. For any thread.
+  [[nodiscard]] virtual std::uint64_t away_since_ns(slot_id slot) const {
+    static_cast<void>(slot);
+    return 0;
+  }
+
   // Whether tend() should be called now, regardless of its last result. For any thread.
   [[nodiscard]] virtual bool wants_tending() const { return false; }
 

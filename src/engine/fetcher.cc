@@ -71,7 +71,7 @@ std::byte* fetcher::buffer_of(const flight& incoming) const {
 
 // A frame is charged before the page is claimed: the other way round, a page in Fetching could wait for a frame, and
 // with it every thread that needs the page.
-outcome fetcher::fetch(page_id page, bool write, bool announced, window ahead, std::size_t* prefetched) {
+outcome fetcher::fetch(page_id page, bool write, demand cause, window ahead, std::size_t* prefetched) {
   if (!has_room()) return outcome::busy;
   if (!shared_.charge_for_miss()) return outcome::no_budget;
   page_word word = shared_.pages.load(page);
@@ -88,7 +88,12 @@ outcome fetcher::fetch(page_id page, bool write, bool announced, window ahead, s
   shared_.count.prefetched_pages.add(count - 1);
 
   const bool write_ahead = write && ahead.is_walk;
-  const purpose missed{.write = write, .demanded = page, .are_wanted = false, .is_walk = announced};
+  const bool announced = cause == demand::walk;
+  const purpose missed{.write = write,
+                       .demanded = page,
+                       .are_wanted = false,
+                       .is_walk = announced,
+                       .is_for_place = cause == demand::place};
   const purpose others{.write = write_ahead, .demanded = {}, .are_wanted = false, .is_walk = announced};
   if (shared_.far.direct(word.place()) != nullptr) {
     const std::span<page_id> all = std::span(claimed).first(count);
@@ -176,6 +181,7 @@ void fetcher::start(std::span<page_id> pages, const purpose& why) {
   fresh->write = why.write;
   fresh->are_wanted = why.are_wanted;
   fresh->is_walk = why.is_walk;
+  fresh->is_for_place = why.is_for_place;
   fresh->demanded = demanded;
   start(*fresh);
 }
@@ -378,10 +384,10 @@ void fetcher::end(flight& incoming) {
   if (!incoming.demanded) unattended_flights_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// Pages that were only prefetched are forgotten: a later miss will ask. A page that a thread waits for is tried again,
-// and when it keeps failing its bytes are Lost: better a clear end than wrong data.
+// Pages that were only prefetched, or offered room for something new, are forgotten: a later miss will ask. A page that
+// a thread waits for is tried again, and when it keeps failing its bytes are Lost: better a clear end than wrong data.
 void fetcher::retry_or_give_up(flight& incoming) {
-  if (!incoming.demanded) {
+  if (!incoming.demanded || incoming.is_for_place) {
     for (std::size_t i = 0; i < incoming.count; ++i) {
       if ((incoming.failed >> i & 1) != 0) let_go(incoming.pages[i]);
     }
@@ -406,6 +412,14 @@ void fetcher::retry_or_give_up(flight& incoming) {
   ++resting_flights_;
 }
 
+// Where the tier knows since when it has not been heard of, that counts for all of its pages: somebody who needs one
+// after the other would wait as long again for each of them otherwise.
+std::uint64_t fetcher::waiting_since_ns(const flight& incoming) const {
+  if (!incoming.is_away) return incoming.failing_since_ns;
+  const std::uint64_t since_ns = shared_.far.away_since_ns(shared_.pages.load(incoming.pages[0]).place());
+  return since_ns != 0 ? std::min(since_ns, incoming.failing_since_ns) : incoming.failing_since_ns;
+}
+
 // The tier's patience for bytes that are out of reach; 0: unknown, or the tier is there, and fails otherwise.
 std::uint64_t fetcher::tier_patience_ns(const flight& incoming) const {
   return incoming.error_code == ETIMEDOUT ? shared_.far.read_patience_ns() : 0;
@@ -414,7 +428,7 @@ std::uint64_t fetcher::tier_patience_ns(const flight& incoming) const {
 bool fetcher::is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const {
   // The tier knows that it will never have the bytes again.
   if (incoming.error_code == ESTALE) return incoming.attempts < attempts_at_what_is_gone;
-  const std::uint64_t waiting_ns = now_ns - incoming.failing_since_ns;
+  const std::uint64_t waiting_ns = now_ns - std::min(now_ns, waiting_since_ns(incoming));
   if (incoming.wrong) return waiting_ns < shared_.read_patience_ns / patience_with_wrong_bytes;
   const std::uint64_t tier_ns = tier_patience_ns(incoming);
   return waiting_ns < (tier_ns != 0 ? tier_ns : shared_.read_patience_ns);

@@ -25,14 +25,20 @@ enum class outcome : std::uint8_t {
   lost,       // the bytes are gone for good
 };
 
+// The cause of a miss: an access, which cannot go on without the page; or a hint, which only expects an access. For a
+// hint no page is filled that the program may have released meanwhile. `walk`: a hint about a range, which says what a
+// loop is going to pass. `place`: somebody wants room for something new, and takes another place rather than wait for a
+// far tier that is out of reach.
+enum class demand : std::uint8_t { access, hint, walk, place };
+
 class fetcher {
  public:
   [[nodiscard]] static result<std::unique_ptr<fetcher>> create(core_for_misses& shared);
   ~fetcher();
 
   // Starts to fetch `page` for a miss, and the pages of `ahead` that are Remote and fit the budget. `write`: the
-  // waiting access is a write. `announced`: by a walk. `prefetched`: how many pages of `ahead` come in too.
-  [[nodiscard]] outcome fetch(page_id page, bool write, bool announced, window ahead, std::size_t* prefetched)
+  // waiting access is a write. `prefetched`: how many pages of `ahead` come in too.
+  [[nodiscard]] outcome fetch(page_id page, bool write, demand cause, window ahead, std::size_t* prefetched)
       FAR_REQUIRES(lock);
 
   // What is known of pages that nobody waits for yet.
@@ -94,6 +100,7 @@ class fetcher {
     std::optional<page_id> demanded;
     bool are_wanted = false;
     bool is_walk = false;
+    bool is_for_place = false;
   };
 
   // Pages that were asked for together. Its buffer is the flight's own stretch of the fetcher's buffers; a backend may
@@ -114,6 +121,7 @@ class fetcher {
     bool write = false;
     bool are_wanted = false;
     bool is_walk = false;
+    bool is_for_place = false;
     // Where transfers need their submitter.
     const void* submitter = nullptr;  // nullptr: not known
     std::uint64_t submitted_ns = 0;
@@ -146,6 +154,7 @@ class fetcher {
   void take_over(flight& late, flight& fresh) FAR_REQUIRES(lock);
   void retry_or_give_up(flight& incoming) FAR_REQUIRES(lock);
   [[nodiscard]] std::uint64_t tier_patience_ns(const flight& incoming) const;
+  [[nodiscard]] std::uint64_t waiting_since_ns(const flight& incoming) const;
   [[nodiscard]] bool is_worth_a_retry(const flight& incoming, std::uint64_t now_ns) const;
   void lose(flight& incoming);
   void install(std::span<const arrival> arrivals, const purpose& why, std::byte* buffer);

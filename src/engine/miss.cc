@@ -80,6 +80,8 @@ miss::state miss::look() {
   if (has_ended() || now_ == state::begun) return now_;
   if (now_ == state::arriving && engine_->view().on_its_way(wanted_.page)) return now_;
   if (engine_->view().accessible(wanted_.page, wanted_.write)) return now_ = state::resolved;
+  // It did not arrive, and nobody is to wait for the far tier: whoever wants room takes another place.
+  if (now_ == state::arriving && wanted_.cause == demand::place) return now_ = state::lost;
   if (now_ == state::arriving || (now_ == state::short_of_frames && engine_->eviction().has_frame_for_miss()))
     now_ = state::begun;
   return now_;

@@ -5,7 +5,7 @@
 // which turns to the next one instead (miss_list.h).
 //
 //   begun --advance--> resolved          the access can be repeated
-//                      lost              the bytes are gone for good
+//                      lost              the bytes are gone for good; of a place: or out of reach
 //                      arriving          the page is on its way
 //                      short_of_frames   one must become free; help() evicts
 //                      taken             another thread is working on the page; help() finishes transfers of others

@@ -22,6 +22,11 @@ std::size_t window_for(const backend::speed& expected, std::uint64_t budget_page
   return std::min<std::size_t>(std::clamp(wanted, smallest, largest), std::max<std::uint64_t>(1, budget_pages / 32));
 }
 
+// Whether an Untouched page gets zeros for it.
+bool fills(demand cause) {
+  return cause == demand::access || cause == demand::place;
+}
+
 }  // namespace
 
 miss_handler::miss_handler(core_for_misses& shared, bool regions_come_whole)
@@ -32,13 +37,17 @@ miss_handler::miss_handler(core_for_misses& shared, bool regions_come_whole)
 outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, demand cause) {
   const page_word word = shared_.pages.load(page);
   switch (word.where()) {
-    case state::untouched: return cause == demand::access ? fill_with_zeros(page, write) : outcome::resolved;
-    case state::remote: return fetch(fetcher, streams, page, write, cause == demand::walk);
+    case state::untouched: return fills(cause) ? fill_with_zeros(page, write) : outcome::resolved;
+    case state::remote:
+      if (cause == demand::place && shared_.far.away_since_ns(word.place()) != 0) return outcome::lost;
+      return fetch(fetcher, streams, page, write, cause);
     case state::resident: return on_resident(page, write);
     case state::evicting:
       if (word.lifted() && rescue(shared_, page, word)) return outcome::resolved;
       return outcome::busy;
-    case state::fetching: fetcher.poll(caller::of_program); return outcome::busy;
+    case state::fetching:
+      fetcher.poll(caller::of_program);
+      return cause == demand::place && is_out_of_reach(page) ? outcome::lost : outcome::busy;
     case state::lost: return outcome::lost;
     case state::foreign:
       // Reported just before something else was mapped there.
@@ -46,6 +55,12 @@ outcome miss_handler::handle(fetcher& fetcher, read_ahead_state& streams, page_i
       return outcome::resolved;
   }
   FAR_CHECK(false, "a page is in exactly one state");
+}
+
+// Whether it is on its way from where nobody answers. It may have no place: it is being filled with zeros.
+bool miss_handler::is_out_of_reach(page_id page) const {
+  const page_word word = shared_.pages.load(page);
+  return word.where() == state::fetching && word.has_place() && shared_.far.away_since_ns(word.place()) != 0;
 }
 
 void miss_handler::forget_lost(page_id page) {
@@ -76,18 +91,18 @@ window miss_handler::look_around(page_id page) {
   return largest_window_ < neighbourhood::region_pages ? window{} : neighbours_.around(page);
 }
 
-outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool is_walk) {
+outcome miss_handler::fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, demand cause) {
   // Asked before the stream is told: a miss that must be repeated is still one miss.
   if (shared_.local.free_pages() <= 0 && !shared_.stalled()) return outcome::no_budget;
   const window ahead = look_ahead(streams, page);
   std::size_t prefetched = 0;
   if (ahead.count == 0) {
     const window neighbours = look_around(page);
-    const outcome reached = fetcher.fetch(page, write, is_walk, neighbours, &prefetched);
+    const outcome reached = fetcher.fetch(page, write, cause, neighbours, &prefetched);
     if (!neighbours.is_walk) shared_.count.around_pages.add(prefetched);
     return reached;
   }
-  const outcome reached = fetcher.fetch(page, write, is_walk, ahead, &prefetched);
+  const outcome reached = fetcher.fetch(page, write, cause, ahead, &prefetched);
   streams.note_fetched(ahead, prefetched);
   return reached;
 }

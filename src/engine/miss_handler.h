@@ -11,11 +11,6 @@
 
 namespace far::engine {
 
-// The cause of a miss: an access, which cannot go on without the page; or a hint, which only expects an access. For a
-// hint no page is filled that the program may have released meanwhile. `walk`: a hint about a range, which says what a
-// loop is going to pass.
-enum class demand : std::uint8_t { access, hint, walk };
-
 class miss_handler {
  public:
   // `regions_come_whole`: see neighbourhood.
@@ -23,7 +18,7 @@ class miss_handler {
 
   // An access to `page` was reported. Takes the steps that are possible now; `outcome` says what remains for the
   // caller. `streams`: the history of the accessing thread. For hints an Untouched page is left alone, and the outcome
-  // is `resolved`.
+  // is `resolved`. For a place, `lost` also says that the page is out of reach now.
   [[nodiscard]] outcome handle(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write,
                                demand cause = demand::access) FAR_REQUIRES(fetcher.lock);
 
@@ -41,8 +36,9 @@ class miss_handler {
   void forget_lost(page_id page);
 
  private:
-  [[nodiscard]] outcome fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, bool is_walk)
+  [[nodiscard]] outcome fetch(fetcher& fetcher, read_ahead_state& streams, page_id page, bool write, demand cause)
       FAR_REQUIRES(fetcher.lock);
+  [[nodiscard]] bool is_out_of_reach(page_id page) const;
   [[nodiscard]] page_range claim_neighbours(page_id page);
   [[nodiscard]] bool claim_untouched(page_id page);
   [[nodiscard]] bool claim_remote(page_id page, unsigned eviction_priority);

@@ -2,8 +2,8 @@
 #include <new>
 #include <utility>
 
-#include "base/check.h"
 #include "base/thread_annotations.h"
+#include "base/use_check.h"
 #include "far/fiber.h"
 #include "fiber/blocking.h"
 #include "fiber/condition_variable.h"
@@ -111,7 +111,7 @@ void run_blocking(void (*call)(void* context), void* context) {
 }
 
 bool running_fiber::join_until(deadline at_most) noexcept {
-  FAR_CHECK(fiber_ != nullptr, "a task is joined once");
+  FAR_CHECK_USE(fiber_ != nullptr, "a task is joined once");
   fiber::handle mine(*static_cast<fiber::control_block*>(fiber_));
   const bool ended = mine.join_until(at_most);
   fiber_ = mine.release();

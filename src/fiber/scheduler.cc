@@ -1,7 +1,7 @@
 #include "fiber/scheduler.h"
 
 #include "base/backoff.h"
-#include "base/check.h"
+#include "base/use_check.h"
 #include "fiber/scheduler_state.h"
 
 namespace far::fiber {
@@ -19,8 +19,8 @@ handle::~handle() {
 }
 
 bool handle::join_until(time_point deadline) noexcept {
-  FAR_CHECK(joinable(), "join a handle that has a fiber");
-  FAR_CHECK(fiber_ != current_fiber(), "a fiber cannot join itself");
+  FAR_CHECK_USE(joinable(), "join a handle that has a fiber");
+  FAR_CHECK_USE(fiber_ != current_fiber(), "a fiber cannot join itself");
   waiter mine;
   waiter* seen = nullptr;
   if (fiber_->joiner.compare_exchange_strong(seen, &mine, std::memory_order_acq_rel) && !mine.park_until(deadline)) {
@@ -35,7 +35,7 @@ bool handle::join_until(time_point deadline) noexcept {
 }
 
 void handle::detach() noexcept {
-  FAR_CHECK(joinable(), "detach a handle that has a fiber");
+  FAR_CHECK_USE(joinable(), "detach a handle that has a fiber");
   control_block* const fiber = std::exchange(fiber_, nullptr);
   fiber->owner->drop_reference(*fiber);
 }
@@ -74,6 +74,11 @@ void scheduler::poll_soon(unsigned number) noexcept {
 
 void scheduler::wait_for_all() const noexcept {
   state_->wait_for_all();
+}
+
+bool scheduler::is_running_caller() const noexcept {
+  worker* const on = worker::current();
+  return on != nullptr && &on->shared() == state_.get();
 }
 
 unsigned scheduler::workers() const noexcept {

@@ -88,6 +88,9 @@ class scheduler {
   // Waits until every fiber has ended, as the destructor does. Requires: as the destructor.
   void wait_for_all() const noexcept;
 
+  // Whether the caller is one of its fibers.
+  [[nodiscard]] bool is_running_caller() const noexcept;
+
   [[nodiscard]] unsigned workers() const noexcept;
   [[nodiscard]] statistics snapshot() const noexcept;
 

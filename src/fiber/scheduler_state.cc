@@ -6,7 +6,7 @@
 #include <new>
 
 #include "base/backoff.h"
-#include "base/check.h"
+#include "base/use_check.h"
 #include "fiber/overflow.h"
 #include "fiber/waiter.h"
 
@@ -56,8 +56,8 @@ void scheduler_state::stop_workers() noexcept {
 }
 
 scheduler_state::~scheduler_state() {
-  FAR_CHECK(worker::current() == nullptr || &worker::current()->shared() != this,
-            "a scheduler must not be destroyed by one of its own fibers");
+  FAR_CHECK_USE(worker::current() == nullptr || &worker::current()->shared() != this,
+                "a scheduler must not be destroyed by one of its own fibers");
   wait_for_all();
   helpers.stop();
   stop_workers();

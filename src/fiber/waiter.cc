@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/use_check.h"
 #include "fiber/control_block.h"
 #include "fiber/scheduler_state.h"
 #include "fiber/worker.h"
@@ -77,8 +78,8 @@ bool waiter::park_in_fault_handler(time_point deadline) noexcept {
   if (fiber_ == nullptr) return park_until(deadline);
   control_block& self = *fiber_;
   worker& on = *worker::current();
-  FAR_CHECK(self.memory.holds(__builtin_frame_address(0)),
-            "a fiber must handle faults on its own stack: install the handler without SA_ONSTACK");
+  FAR_CHECK_USE(self.memory.holds(__builtin_frame_address(0)),
+                "a fiber must handle faults on its own stack: install the handler without SA_ONSTACK");
   worker* const pinned_before = self.pinned;
   self.pinned = &on;
   const int saved_errno = errno;
@@ -118,7 +119,7 @@ void waiter::on_deadline(timer& expired) noexcept {
 }
 
 wait_list::~wait_list() {
-  FAR_CHECK(first_ == nullptr, "a synchronisation object was destroyed while somebody waits for it");
+  FAR_CHECK_USE(first_ == nullptr, "a synchronisation object was destroyed while somebody waits for it");
 }
 
 void wait_list::append(waiter& last) noexcept {

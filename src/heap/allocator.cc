@@ -160,4 +160,13 @@ std::uintptr_t allocator::take(std::size_t bytes, std::size_t alignment, segment
   }
 }
 
+// A fiber may have changed threads since: the other one finds out for itself.
+void allocator::abandon(std::uintptr_t place, segment_kind where, tag_key tag) {
+  thread_segments::tag_segments& of_tag = segments_of_thread().set_of(number_).of[number_of(tag)];
+  open_segment& open = of_tag.open[static_cast<std::size_t>(where)];
+  if (of_tag.tag != tag || open.end == 0 || open.end - segment_bytes != place - place % segment_bytes) return;
+  from_.close(open.end - segment_bytes);
+  open = {};
+}
+
 }  // namespace far::heap

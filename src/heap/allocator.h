@@ -30,6 +30,10 @@ class allocator {
   // run out. Requires: fits_a_page(bytes, alignment); the alignment is a power of two of at least a unit.
   [[nodiscard]] std::uintptr_t take(std::size_t bytes, std::size_t alignment, segment_kind where, tag_key tag);
 
+  // The place was taken so, and its page does not come: nothing more goes to its segment if it is still open for the
+  // calling OS thread. Requires: the place is still counted.
+  void abandon(std::uintptr_t place, segment_kind where, tag_key tag);
+
   // The rest of the segment after `object`, which will be used next.
   [[nodiscard]] static std::size_t bytes_ahead(std::uintptr_t object) { return segment_bytes - object % segment_bytes; }
 

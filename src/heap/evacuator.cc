@@ -181,20 +181,23 @@ void evacuator::call_off(hazard_log& mine, const candidate& one) {
 // For the copy: resident, and held. Returns 0 when there are no addresses.
 std::uintptr_t evacuator::take_place(hazard_log& mine, std::uint64_t header_value, const candidate& one) {
   const std::size_t bytes = header::bytes(header_value);
+  const segment_kind where = one.hot ? segment_kind::hot : segment_kind::cold;
   while (true) {
     std::uintptr_t copy = 0;
+    tag_key tag = 0;
     try {
       const detail::open_scope until_placed;  // a tag that is given back meanwhile does not give its number on
-      copy = places_.take(bytes, alignment_of(header::kind(header_value)),
-                          one.hot ? segment_kind::hot : segment_kind::cold, heap_.tag_for_copy(one.object));
+      tag = heap_.tag_for_copy(one.object);
+      copy = places_.take(bytes, alignment_of(header::kind(header_value)), where, tag);
     } catch (const std::bad_alloc&) {
       return 0;
     }
     mine.hold(copy >> page_shift);
     bool is_there = true;
-    while (is_there && !heap_.memory.is_resident(copy)) is_there = heap_.memory.try_fetch(copy, 1, true);
+    while (is_there && !heap_.memory.is_resident(copy)) is_there = heap_.memory.try_fetch_place(copy, 1);
     if (is_there) return copy;
-    heap_.segments.remove_object(copy, units_for(bytes));  // in a lost page
+    places_.abandon(copy, where, tag);
+    heap_.segments.remove_object(copy, units_for(bytes));
   }
 }
 

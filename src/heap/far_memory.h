@@ -70,6 +70,12 @@ class far_memory {
     let_others_run();
     return from_.fetch(pointer(address), bytes, write);
   }
+  // The same, writable, for something new, which may go elsewhere: it also returns false when the far tier is out of
+  // reach, and waits no longer than it takes to find that out.
+  [[nodiscard]] bool try_fetch_place(std::uintptr_t address, std::size_t bytes) {
+    let_others_run();
+    return from_.fetch_place(pointer(address), bytes);
+  }
   // Makes the page of a word resident that the heap itself has to read. If it is lost, the process ends, unless the
   // hardware guard's handler gives zeros.
   void fetch_or_end(std::uintptr_t address) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/use_check.h"
 #include "far/page_lost.h"
 #include "fiber/identity.h"
 #include "heap/checked.h"
@@ -81,22 +82,25 @@ bool object_heap::is_claimed(std::uintptr_t address) {
   return memory.is_resident(address);
 }
 
-// Makes them resident, for as long as the caller's scope lasts. Returns false when the first page is lost.
-bool object_heap::try_bring_in(std::uintptr_t address, std::size_t bytes, bool write) {
+// Makes pages resident that have room, for as long as the caller's scope lasts. Returns false when the first one is
+// lost, or out of reach.
+bool object_heap::try_bring_in(std::uintptr_t address, std::size_t bytes) {
   while (!is_claimed(address)) {
     heap::counters::add(count.page_fetches);
-    if (!memory.try_fetch(address, bytes, write)) return false;
+    if (!memory.try_fetch_place(address, bytes)) return false;
   }
   return true;
 }
 
-// A place for a small object, resident. An open segment may have left, and be lost: its places are garbage.
+// A place for a small object, resident. An open segment may have left, and be out of reach: it is closed, because the
+// other pages of it with room most likely are, too.
 std::uintptr_t object_heap::take_place(std::size_t bytes, std::size_t alignment, segment_kind where,
                                        heap::tag_key tag) {
   while (true) {
     const std::uintptr_t place = allocator_.take(bytes, alignment, where, tag);
     log_use(heap::current_record(), place);
-    if (try_bring_in(place, std::min(heap::allocator::bytes_ahead(place), bytes_ready_ahead), true)) return place;
+    if (try_bring_in(place, std::min(heap::allocator::bytes_ahead(place), bytes_ready_ahead))) return place;
+    allocator_.abandon(place, where, tag);
     segments.remove_object(place, heap::units_for(bytes));
   }
 }
@@ -151,7 +155,8 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     if ((value & word::busy) != 0 || value == 0) [[unlikely]] {
-      FAR_CHECK(word::address(value) != 0, "a far pointer that is dereferenced points to an object");
+      FAR_CHECK_USE(word::address(value) != 0,
+                    "a far pointer that is dereferenced points to an object, and this one is null");
       if (word::is_huge(value)) return touch_huge(value, for_writing, lasting);
       if (!owners_.settle(owner, value)) waits_.wait_while_fetching(owner);
       continue;
@@ -209,7 +214,8 @@ std::byte* object_heap::touch_part(std::uint64_t value, std::size_t offset, std:
                                    bool lasting) {
   const std::uintptr_t object = word::address(value);
   const std::size_t whole = huge.bytes_of(object);
-  FAR_CHECK(offset <= whole && bytes <= whole - offset, "the part of a far object that is accessed lies in it");
+  FAR_CHECK_USE(offset <= whole && bytes <= whole - offset,
+                "the part of a far object that is accessed lies in it, and this index or range goes beyond its end");
   const std::uintptr_t first = object + offset;
   bring_in_huge(first - first % page_bytes, first + std::min(bytes, most_held_bytes), write, lasting);
   return reinterpret_cast<std::byte*>(first);
@@ -339,8 +345,9 @@ std::byte* object_heap::allocate_plain(std::size_t bytes, std::size_t alignment,
   const unsigned number = heap::number_of(tags_.for_objects_of(tag));
   while (true) {
     const std::uintptr_t taken = plain.take(bytes, alignment, number);
-    // It is about to be written: cheaper now than by a page fault. A place in a lost page is never given back.
-    if (memory.is_writable(taken) || memory.try_fetch(taken, 1, true)) return reinterpret_cast<std::byte*>(taken);
+    // It is about to be written: cheaper now than by a page fault.
+    if (memory.is_writable(taken) || memory.try_fetch_place(taken, 1)) return reinterpret_cast<std::byte*>(taken);
+    plain.pass_by(taken, bytes, alignment);
   }
 }
 

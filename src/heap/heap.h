@@ -175,7 +175,7 @@ class object_heap {
   void make_ready(std::uintptr_t address, bool writable);
   void log_use(heap::owner_record& caller, std::uintptr_t address);
   [[nodiscard]] bool is_claimed(std::uintptr_t address);
-  [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes, bool write);
+  [[nodiscard]] bool try_bring_in(std::uintptr_t address, std::size_t bytes);
   [[nodiscard]] bool take_number_off(unsigned number);
   [[nodiscard]] std::uintptr_t take_place(std::size_t bytes, std::size_t alignment, heap::segment_kind where,
                                           heap::tag_key tag);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "far/runtime.h"
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
+#include "platform/clock.h"
 #include "tests/support/failing_tier.h"
 #include "tests/support/real_pager.h"
 
@@ -179,6 +181,51 @@ TEST_P(page_lost_test, an_open_segment_may_be_lost) {
     lost += detail::unless_lost([&] { EXPECT_EQ(all[i].read().first, i); }) ? 0 : 1;
   }
   EXPECT_EQ(lost, 5u);
+  farheap.validate();
+}
+
+// Its patience is short here, so that a place that is waited for is lost soon.
+void take_away_for_a_moment() {
+  heap::failing_tier().set_error_code(ETIMEDOUT);
+  heap::failing_tier().set_read_patience_ns(100'000'000);
+}
+
+TEST_P(page_lost_test, new_objects_wait_for_no_tier_that_is_away) {
+  for (const bool is_known : {false, true}) {
+    runtime farheap(options());
+    take_away_for_a_moment();
+    std::vector<unique_ptr<numbers>> all;
+    for (std::uint64_t i = 0; i < 5; ++i) all.push_back(make_unique<numbers>(farheap, numbers{i}));
+    {
+      const failing_reads now(farheap);
+      if (is_known) heap::failing_tier().set_away_since_ns(platform::monotonic_clock().now_ns());
+      for (std::uint64_t i = 5; i < 200; ++i) all.push_back(make_unique<numbers>(farheap, numbers{i}));
+      for (std::uint64_t i = 5; i < 200; ++i) EXPECT_EQ(all[i].read().first, i);
+    }
+    for (std::uint64_t i = 0; i < 200; ++i) EXPECT_EQ(all[i].read().first, i) << "the tier is back";
+    EXPECT_EQ(farheap.statistics().lost_pages, 0u);
+    farheap.validate();
+  }
+}
+
+TEST_P(page_lost_test, new_plain_memory_waits_for_no_tier_that_is_away) {
+  runtime farheap(options());
+  take_away_for_a_moment();
+  memory_resource far_memory(farheap);
+  std::vector<std::uint64_t*> all;
+  const auto add = [&] {
+    all.push_back(static_cast<std::uint64_t*>(far_memory.allocate(64)));
+    *all.back() = all.size();
+  };
+  for (int i = 0; i < 5; ++i) add();
+  {
+    const failing_reads now(farheap);
+    for (int i = 0; i < 200; ++i) add();
+    farheap.validate();
+  }
+  for (std::uint64_t i = 0; i < all.size(); ++i) EXPECT_EQ(*all[i], i + 1);
+  EXPECT_EQ(farheap.statistics().lost_pages, 0u);
+  for (std::uint64_t* const one : all) far_memory.deallocate(one, 64);
   farheap.validate();
 }
 

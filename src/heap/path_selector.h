@@ -1,6 +1,7 @@
 // How pages that leave come back: as a page, or object by object (Atlas, section 4.1).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -20,7 +21,7 @@ namespace far::heap {
 class path_selector {
  public:
   // The least share of accessed units of a dense page: at 0 every page takes the page path, above 1 none.
-  void set_share(double share) { dense_units_.store(static_cast<unsigned>(share * units_a_page)); }
+  void set_share(double share) { dense_units_.store(static_cast<unsigned>(std::min(share, 2.0) * units_a_page)); }
 
   // Whether further use of a page can change what becomes of it.
   [[nodiscard]] bool learns_from(const page_use& used) const {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/lock_guard.h"
+#include "base/use_check.h"
 
 namespace far::heap {
 namespace {
@@ -61,7 +62,7 @@ std::size_t plain_space::slab::take() {
 
 void plain_space::slab::release(std::size_t place) {
   const std::uint64_t bit = std::uint64_t{1} << place % 64;
-  FAR_CHECK((used[place / 64] & bit) != 0, "memory is given back once, as it was taken");
+  FAR_CHECK_USE((used[place / 64] & bit) != 0, "memory is given back once, as it was taken");
   used[place / 64] &= ~bit;
   --live;
   first_with_room = std::min(first_with_room, place / 64);
@@ -128,6 +129,14 @@ void plain_space::drop_tag(unsigned tag) {
 }
 
 void plain_space::release(std::uintptr_t address, std::size_t bytes, std::size_t alignment) {
+  release(address, bytes, alignment, giving_back::of_used);
+}
+
+void plain_space::pass_by(std::uintptr_t address, std::size_t bytes, std::size_t alignment) {
+  release(address, bytes, alignment, giving_back::of_unreachable);
+}
+
+void plain_space::release(std::uintptr_t address, std::size_t bytes, std::size_t alignment, giving_back how) {
   const std::size_t wanted = place_bytes(bytes, alignment);
   if (wanted > largest_place_bytes) return huge_.release(address);
   const std::size_t index = size_index(wanted);
@@ -138,23 +147,29 @@ void plain_space::release(std::uintptr_t address, std::size_t bytes, std::size_t
     kind& places = kinds_[tag][index];
     const lock_guard guard(places.lock);
     if (slab_tag.load(std::memory_order_relaxed) != tag) continue;  // its tag was given back just now
-    if (!release_place(places, first, (address - first) / size_at(index))) return;
+    if (!release_place(places, first, (address - first) / size_at(index), how)) return;
     break;
   }
   segments_.release_runs(first);
 }
 
 // Returns whether the slab is not needed any more.
-bool plain_space::release_place(kind& in, std::uintptr_t slab_at, std::size_t place) {
+bool plain_space::release_place(kind& in, std::uintptr_t slab_at, std::size_t place, giving_back how) {
   const auto found = in.slabs.find(slab_at);
-  FAR_CHECK(found != in.slabs.end(), "memory is given back with the size and alignment with which it was taken");
+  FAR_CHECK_USE(found != in.slabs.end(), "memory is given back with the size and alignment with which it was taken");
   slab& one = found->second;
   one.release(place);
-  if (!one.listed) {
+  if (how == giving_back::of_unreachable) {
+    std::erase(in.with_room, slab_at);
+    one.listed = false;
+    one.passed_by = true;
+    if (one.live > 0) return false;
+  } else if (!one.listed) {
     one.listed = true;
+    one.passed_by = false;
     in.with_room.push_back(slab_at);
   }
-  if (one.live > 0 || in.with_room.size() == 1) return false;
+  if (one.live > 0 || (one.listed && in.with_room.size() == 1)) return false;
   std::erase(in.with_room, slab_at);
   in.slabs.erase(found);
   return true;
@@ -174,7 +189,7 @@ void plain_space::validate() const {
         }
         const std::size_t places = segment_bytes / size_at(index);
         FAR_CHECK(set == one.live + one.used.size() * 64 - places, "a slab's count is the number of its bits");
-        FAR_CHECK(one.listed || one.live == places, "a slab with room is listed");
+        FAR_CHECK(one.listed || one.passed_by || one.live == places, "a slab with room is listed");
         listed += one.listed ? 1 : 0;
       }
       FAR_CHECK(listed == by_size[index].with_room.size(), "each slab is listed once");

@@ -33,6 +33,9 @@ class plain_space {
   // Requires: bytes and alignment as given to take().
   void release(std::uintptr_t address, std::size_t bytes, std::size_t alignment);
 
+  // The same for memory that does not come: until other memory of its slab is given back, the slab is passed by.
+  void pass_by(std::uintptr_t address, std::size_t bytes, std::size_t alignment);
+
   // Slabs of that tag are of the default tag afterwards; their pages keep the number (page_table::drop_tag). Throws
   // std::bad_alloc, and may have moved some of them.
   void drop_tag(unsigned tag);
@@ -52,6 +55,7 @@ class plain_space {
     std::size_t live = 0;
     std::size_t first_with_room = 0;  // no word of `used` before it has a free place
     bool listed = true;               // in with_room
+    bool passed_by = false;           // not listed, although it has room
 
     explicit slab(std::size_t places);
     // The number of a free place, or `none`.
@@ -59,6 +63,9 @@ class plain_space {
     void release(std::size_t place);
     static constexpr std::size_t none = ~std::size_t{0};
   };
+  // Of memory that did not come: nothing was put there, and it is not to be taken again soon.
+  enum class giving_back : std::uint8_t { of_used, of_unreachable };
+
   // Of one size and one tag.
   struct kind {
     mutable spin_lock lock;
@@ -67,7 +74,9 @@ class plain_space {
   };
 
   [[nodiscard]] std::uintptr_t take_place(kind& from, std::size_t size_bytes, unsigned tag);
-  [[nodiscard]] bool release_place(kind& in, std::uintptr_t slab_at, std::size_t place) FAR_REQUIRES(in.lock);
+  [[nodiscard]] bool release_place(kind& in, std::uintptr_t slab_at, std::size_t place, giving_back how)
+      FAR_REQUIRES(in.lock);
+  void release(std::uintptr_t address, std::size_t bytes, std::size_t alignment, giving_back how);
   [[nodiscard]] static std::size_t place_bytes(std::size_t bytes, std::size_t alignment);
 
   segments& segments_;

@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "base/units.h"
+#include "base/use_check.h"
 #include "far/detail/api.h"
 #include "far/detail/pointer.h"
 #include "far/memory_resource.h"
@@ -150,11 +151,31 @@ struct living_runtimes {
         return *owner;
       }
     }
-    FAR_CHECK(false, "a far pointer points into the far heap of a living far::runtime");
+    use_check_failed("far pointers are gone before their far::runtime is, and this one was left");
   }
 };
 
 constinit living_runtimes living;
+
+// Each has a stack, and looks at the queues of all others. No machine that we know of has as many CPUs.
+constexpr unsigned most_workers = 1024;
+
+void check_share(const char* name, double share) {
+  if (share >= 0) return;
+  throw std::runtime_error("far::runtime: " + std::string(name) + " is " + std::to_string(share) +
+                           "; it is a share, from 0 on, and above 1 for never");
+}
+
+// What the pager does not look at.
+const runtime_options& checked(const runtime_options& chosen) {
+  if (chosen.workers > most_workers) {
+    throw std::runtime_error("far::runtime cannot start: workers is " + std::to_string(chosen.workers) + "; at most " +
+                             std::to_string(most_workers) + " are possible, and 0 is one for each CPU");
+  }
+  check_share("page_path_share", chosen.page_path_share);
+  check_share("evacuate_garbage_share", chosen.evacuate_garbage_share);
+  return chosen;
+}
 
 pager::options pager_options(const runtime_options& chosen) {
   pager::options wanted;
@@ -183,7 +204,8 @@ runtime_options options_of_environment() {
 
 }  // namespace
 
-runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>(chosen)) {
+runtime::runtime(const runtime_options& chosen) : parts_(new parts(checked(chosen))) {
+  std::unique_ptr<parts> unless_started(parts_);
   if (!platform::probe_kernel().membarrier) {
     throw std::runtime_error("far::runtime needs membarrier(2); use a kernel from 4.14 on, and allow the call");
   }
@@ -213,10 +235,20 @@ runtime::runtime(const runtime_options& chosen) : parts_(std::make_unique<parts>
     parts_->answers = true;
   }
   pager::serve_hints(*parts_->far);
+  static_cast<void>(unless_started.release());
 }
 
-// Everything that its fibers use is there until the last of them has ended.
+// Everything that its fibers use is there until the last of them has ended. On one of them, which is waiting here, this
+// is exit(), of a process that has the runtime in a static variable: then all stays for those that run on, and the
+// kernel takes it back.
 runtime::~runtime() {
+  if (parts_->workers.is_running_caller()) {
+    log_line(log_level::warning,
+             "a far::runtime was destroyed on one of its own fibers, as exit() there does; its threads and memory stay "
+             "until the process ends");
+    return;
+  }
+  const std::unique_ptr<parts> ends_last(parts_);
   parts_->workers.wait_for_all();
   if (parts_->answers) heap::stop_answering_for(*parts_->far);
   pager::stop_serving_hints(*parts_->far);
@@ -269,6 +301,7 @@ void runtime::evict_all() {
 }
 
 void runtime::set_page_path_share(double share) {
+  check_share("page_path_share", share);
   parts_->objects->paths.set_share(share);
 }
 

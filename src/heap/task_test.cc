@@ -7,6 +7,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -244,6 +246,37 @@ TEST_F(task_test, sleeps_at_least_so_long) {
   farheap.run([] { this_fiber::sleep_for(3ms); });
   this_fiber::sleep_until(start + 5ms);
   EXPECT_GE(std::chrono::steady_clock::now() - start, 5ms);
+}
+
+// The destructor of a static runtime would wait for the fiber that it runs on.
+TEST_F(task_test, exit_on_a_fiber_ends_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        alarm(60);
+        static runtime farheap(on(2));
+        static auto one = make_unique<int>(farheap, 1);
+        task<void> other = farheap.spawn([] { this_fiber::sleep_for(1h); });
+        farheap.run([&] {
+          const scope here(farheap);
+          one.deref_mut(here) = 2;
+          std::exit(7);
+        });
+      },
+      ::testing::ExitedWithCode(7), "destroyed on one of its own fibers");
+}
+
+TEST_F(task_test, options_that_make_no_sense_are_refused) {
+  EXPECT_THROW(runtime(on(1025)), std::runtime_error);
+  runtime_options chosen = on(1);
+  chosen.page_path_share = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(runtime{chosen}, std::runtime_error);
+  chosen = on(1);
+  chosen.evacuate_garbage_share = -1;
+  EXPECT_THROW(runtime{chosen}, std::runtime_error);
+  runtime farheap(on(1));
+  EXPECT_THROW(farheap.set_page_path_share(-0.5), std::runtime_error);
+  farheap.set_page_path_share(std::numeric_limits<double>::infinity());
 }
 
 }  // namespace

@@ -345,7 +345,19 @@ TEST_F(ownership_death_test, a_null_pointer_that_is_dereferenced_stops_the_progr
         const unique_ptr<int> none;
         static_cast<void>(none.deref(here));
       },
-      "points to an object");
+      "the program uses far memory wrongly: .* points to an object");
+}
+
+TEST_F(ownership_death_test, a_pointer_that_outlives_its_runtime_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        unique_ptr<int> left;
+        runtime farheap(heap::small_runtime());
+        left = make_unique<int>(farheap, 1);
+        farheap.~runtime();
+        left.reset();
+      },
+      "the program uses far memory wrongly: far pointers are gone before their far::runtime");
 }
 
 TEST_F(ownership_death_test, an_element_outside_of_a_large_array_stops_the_program) {
@@ -355,7 +367,7 @@ TEST_F(ownership_death_test, an_element_outside_of_a_large_array_stops_the_progr
         const auto all = make_unique<int[]>(farheap, 5000);
         static_cast<void>(all.read(5000));
       },
-      "lies in it");
+      "the program uses far memory wrongly: .* lies in it");
   // Its offset in bytes would be that of the first.
   EXPECT_DEATH(
       {

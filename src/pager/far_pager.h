@@ -147,6 +147,9 @@ class far_pager final : public pager {
   [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) override {
     return accesses_->fetch(address, bytes, write);
   }
+  [[nodiscard]] bool fetch_place(const std::byte* address, std::size_t bytes) override {
+    return accesses_->fetch_place(address, bytes);
+  }
   [[nodiscard]] bool is_lost(const std::byte* address) const override {
     return engine_->view().is_lost(heap_.page_at(address));
   }

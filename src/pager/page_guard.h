@@ -69,6 +69,9 @@ class page_guard : public far_heap {
   // program has more memory than it used so far, the kernel fills the page at the access itself; then there is nothing
   // to do. Returns false when the first page is lost; others that are lost are left as they are.
   [[nodiscard]] virtual bool fetch(const std::byte* address, std::size_t bytes, bool write) = 0;
+  // The same, writable, of pages with room for something new. Does not wait for a far tier that is out of reach: then
+  // it also returns false, and the page may come another time.
+  [[nodiscard]] virtual bool fetch_place(const std::byte* address, std::size_t bytes) = 0;
   // Whether the far tier has failed to return the bytes of a page, for good. It stays so until it is discarded.
   [[nodiscard]] virtual bool is_lost(const std::byte* address) const = 0;
 

@@ -9,7 +9,7 @@
 #include "platform/signal_shield.h"
 
 namespace far::pager {
-bool software_accesses::fetch(const std::byte* address, std::size_t bytes, bool write) {
+bool software_accesses::fetch(const std::byte* address, std::size_t bytes, bool write, engine::demand cause) {
   if (bytes == 0) return true;
   const page_id first = heap_.page_at(address);
   const page_id last = heap_.page_at(address + (bytes - 1));
@@ -21,7 +21,8 @@ bool software_accesses::fetch(const std::byte* address, std::size_t bytes, bool 
     if (engine_.view().accessible(page, write)) continue;
     std::optional<platform::signal_shield> shield;
     if (!host_.on_fiber()) shield.emplace();  // a worker's signals are blocked already
-    if (!misses_.resolve({.page = page, .write = write}, miss_waiter::place::call) && page == first) return false;
+    if (!misses_.resolve({.page = page, .write = write, .cause = cause}, miss_waiter::place::call) && page == first)
+      return false;
   }
   return true;
 }

@@ -25,11 +25,17 @@ class software_accesses final : private engine::page_bringer {
         hinted_(with, around, misses.fetchers(), *this) {}
 
   // As in page_guard.
-  [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write);
+  [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) {
+    return fetch(address, bytes, write, engine::demand::access);
+  }
+  [[nodiscard]] bool fetch_place(const std::byte* address, std::size_t bytes) {
+    return fetch(address, bytes, true, engine::demand::place);
+  }
   void prefetch(const std::byte* address, std::size_t bytes);
   bool expect_use(const std::byte* address, std::size_t bytes, const engine::hint& about) noexcept;
 
  private:
+  [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write, engine::demand cause);
   [[nodiscard]] bool fill(page_id page, bool write) noexcept override;
   void bring(engine::wanted_page wanted) noexcept override;
   [[nodiscard]] bool prefetch_pages(page_range range) noexcept;

@@ -53,9 +53,11 @@ class arrow_import : public heap::real_pager_test<> {
   static void append(const one_column& from, dataframe& to) {
     std::vector<const void*> buffers = {from.valid.data()};
     buffers.insert(buffers.end(), from.buffers.begin(), from.buffers.end());
-    ArrowSchema column_schema{from.format.c_str(),    "x",     nullptr, ARROW_FLAG_NULLABLE, 0, nullptr,
-                              from.dictionary_schema, keep<ArrowSchema>, nullptr};
-    ArrowArray column{from.length, -1, 0, std::ssize(buffers), 0, buffers.data(), nullptr, nullptr, keep<ArrowArray>, nullptr};
+    ArrowSchema column_schema{
+        from.format.c_str(), "x",    nullptr, ARROW_FLAG_NULLABLE, 0, nullptr, from.dictionary_schema,
+        keep<ArrowSchema>,   nullptr};
+    ArrowArray column{from.length,    -1,      0,       std::ssize(buffers), 0,
+                      buffers.data(), nullptr, nullptr, keep<ArrowArray>,    nullptr};
     column.dictionary = from.dictionary;
     ArrowSchema* schemas[] = {&column_schema};
     ArrowArray* columns[] = {&column};
@@ -375,8 +377,8 @@ TEST_F(arrow_import, of_slices) {
     std::vector<const void*> with_bitmap = {all.valid.data()};
     with_bitmap.insert(with_bitmap.end(), buffers.begin(), buffers.end());
     const bool has_words = format[0] == 'C';
-    ArrowSchema column_schema{format,  "x",    nullptr, 2, 0, nullptr, has_words ? &word_schema : nullptr,
-                              keep<ArrowSchema>, nullptr};
+    ArrowSchema column_schema{
+        format, "x", nullptr, 2, 0, nullptr, has_words ? &word_schema : nullptr, keep<ArrowSchema>, nullptr};
     ArrowArray column{rows + of_struct,
                       -1,
                       of_column,

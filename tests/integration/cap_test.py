@@ -1,5 +1,5 @@
 """Memory stays within its bounds: the analysis of evaluation/apps/flights survives in a memory cgroup of its budget and 200
-MiB, where it is killed natively; and what Farheap needs for itself is below a hundredth of the far heap."""
+MiB, where it is killed natively; many processes with the default far tier stay within a cgroup; and what Farheap needs for itself is below a hundredth of the far heap."""
 
 import re
 import unittest
@@ -34,6 +34,17 @@ class Cap(unittest.TestCase):
         self.assertEqual(checksum(outcome), checksum(native), outcome)
         self.assertIsNotNone(outcome.stats, outcome)
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
+
+    def test_many_processes_of_the_default_far_tier(self):
+        """Each has compressed memory of its own, and all together leave memory to others."""
+        walkers = 10
+        script = (f'for i in $(seq {walkers}); do {support.PROGRAMS}/walker 40 & walkers="$walkers $!"; done; '
+                  'for walker in $walkers; do wait $walker || exit; done')
+        with support.Cgroup(288 * support.MIB) as cgroup:
+            outcome = support.run_far(["sh", "-c", script], walkers * 16 * support.MIB, cgroup=cgroup)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual(outcome.out.count("all data right"), walkers, outcome)
+        self.assertGreater(outcome.stats["evicted_pages"], 0, outcome)
 
     def test_metadata_of_a_far_heap(self):
         def peak_bytes(heap_bytes):

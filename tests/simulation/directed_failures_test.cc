@@ -110,6 +110,32 @@ TEST_F(directed, a_tier_that_says_for_how_long_is_asked_that_long) {
   check({1, 1});
 }
 
+// Somebody who needs one page after the other does not wait as long for each of them.
+TEST_F(directed, patience_is_of_the_tier_and_not_of_each_page) {
+  const page_range range{0, 4};
+  store(range);
+  far_.faults().set_error_code(ETIMEDOUT);
+  far_.faults().set_read_patience_ns(90'000'000'000);
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  const std::uint64_t since_ns = clock_.now_ns();
+  far_.faults().set_away_since_ns(since_ns);
+  EXPECT_EQ(resolve(0, false, 10'000'000), outcome::lost);
+  EXPECT_GE(clock_.now_ns() - since_ns, 90'000'000'000u);
+  const std::uint64_t over_ns = clock_.now_ns();
+  EXPECT_EQ(resolve(1, false, 10'000'000), outcome::lost);
+  EXPECT_LT(clock_.now_ns() - over_ns, 100'000'000u);
+  far_.faults().set_failing_reads_per_million(0);
+  EXPECT_EQ(resolve(2, false), outcome::resolved) << "each is asked for once";
+  check({2, 1});
+  write({2, 2});  // it had come along
+  engine_->eviction().evict({2, 2});
+  far_.faults().set_away_since_ns(clock_.now_ns());
+  far_.faults().set_failing_reads_per_million(1'000'000);
+  const std::uint64_t again_ns = clock_.now_ns();
+  EXPECT_EQ(resolve(3, false, 10'000'000), outcome::lost);
+  EXPECT_GE(clock_.now_ns() - again_ns, 90'000'000'000u) << "another outage";
+}
+
 TEST_F(directed, a_failure_after_an_outage_is_tried_as_long_as_any_and_no_longer) {
   const page_range range{0, 1};
   store(range);

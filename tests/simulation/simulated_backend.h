@@ -67,6 +67,9 @@ class simulated_backend final : public backend::backend {
   }
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return inner_->scrubbed_pages_per_second(); }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return inner_->read_patience_ns(); }
+  [[nodiscard]] std::uint64_t away_since_ns(far::backend::slot_id slot) const override {
+    return inner_->away_since_ns(slot);
+  }
   [[nodiscard]] bool reduces() const override { return inner_->reduces(); }
   [[nodiscard]] bool reduces_rows() const override { return inner_->reduces_rows(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }

@@ -85,6 +85,8 @@ class faulty_backend final : public backend {
   void lend_later(std::uint64_t calls) { lent_later_ = calls; }
   void set_read_patience_ns(std::uint64_t patience_ns) { read_patience_ns_ = patience_ns; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return read_patience_ns_; }
+  void set_away_since_ns(std::uint64_t since_ns) { away_since_ns_ = since_ns; }
+  [[nodiscard]] std::uint64_t away_since_ns(slot_id /*slot*/) const override { return away_since_ns_; }
   [[nodiscard]] bool reduces() const override { return inner_->reduces(); }
   [[nodiscard]] bool reduces_rows() const override { return inner_->reduces_rows(); }
   [[nodiscard]] bool is_copied_by_fork() const override { return inner_->is_copied_by_fork(); }
@@ -114,6 +116,7 @@ class faulty_backend final : public backend {
   mutable std::atomic<std::uint64_t> lies_{0};
   std::atomic<int> error_code_;
   std::atomic<std::uint64_t> read_patience_ns_{0};
+  std::atomic<std::uint64_t> away_since_ns_{0};
   std::atomic<std::uint64_t> slot_limit_;
   std::atomic<std::uint64_t> used_slots_{0};
   std::atomic<std::uint64_t> lent_later_{0};

@@ -51,6 +51,9 @@ class poisoning_pager final : public pager::page_guard {
     return reinterpret_cast<const std::uint64_t*>(&evicted_);
   }
   [[nodiscard]] bool fetch(const std::byte* address, std::size_t bytes, bool write) override;
+  [[nodiscard]] bool fetch_place(const std::byte* address, std::size_t bytes) override {
+    return fetch(address, bytes, true);
+  }
   [[nodiscard]] bool is_lost(const std::byte* /*address*/) const override { return false; }
   void prefetch(const std::byte* address, std::size_t bytes) override {
     static_cast<void>(fetch(address, bytes, false));

@@ -78,7 +78,8 @@ inline void check_arrow_array(const ArrowArray* array, std::int64_t rows, std::i
   if (array->offset < 0 || array->offset > longest - array->length) {
     refuse_arrow(what, "has an offset that cannot be");
   }
-  if (array->null_count < -1 || array->null_count > array->length) refuse_arrow(what, "has a null count that cannot be");
+  if (array->null_count < -1 || array->null_count > array->length)
+    refuse_arrow(what, "has a null count that cannot be");
   if (array->length < rows) refuse_arrow(what, "has fewer rows than its table");
   if (array->length == 0) return;
   if (array->n_buffers < buffers || array->buffers == nullptr) refuse_arrow(what, "has too few buffers");

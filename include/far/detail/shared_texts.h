@@ -13,10 +13,10 @@
 
 namespace far::detail {
 
-// Different texts, each with a code: its index. Copies share them until one of the copies adds a text, which takes texts
-// of its own first: what others read is never written. Codes that copies had stay the same in all of them. Copies may be
-// used at a time from many threads, and the const functions of one. One that was moved from can only be destroyed, or
-// assigned to.
+// Different texts, each with a code: its index. Copies share them until one of the copies adds a text, which takes
+// texts of its own first: what others read is never written. Codes that copies had stay the same in all of them. Copies
+// may be used at a time from many threads, and the const functions of one. One that was moved from can only be
+// destroyed, or assigned to.
 class shared_texts {
  public:
   shared_texts() : held_(std::make_unique<content>().release()) {}

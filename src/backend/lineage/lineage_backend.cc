@@ -170,6 +170,14 @@ std::uint64_t lineage_backend::read_patience_ns() const {
   return longest_ns;
 }
 
+std::uint64_t lineage_backend::away_since_ns(slot_id slot) const {
+  if (slot >= own_base_) return own_.load(std::memory_order_acquire)->away_since_ns(slot - own_base_);
+  for (const inherited_tier& tier : inherited_) {
+    if (slot >= tier.base && slot < tier.end) return tier.store->away_since_ns(slot - tier.base);
+  }
+  return 0;
+}
+
 bool lineage_backend::wants_tending() const {
   return wants_own_.load(std::memory_order_relaxed) && own_.load(std::memory_order_relaxed) == nullptr &&
          time_.now_ns() >= open_at_ns_.load(std::memory_order_relaxed);

@@ -57,6 +57,7 @@ class lineage_backend final : public backend {
   [[nodiscard]] bool reduces() const override;
   [[nodiscard]] bool reduces_rows() const override;
   [[nodiscard]] std::uint64_t read_patience_ns() const override;
+  [[nodiscard]] std::uint64_t away_since_ns(slot_id slot) const override;
   // Bytes that another process stored are not ours to write.
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override {
     const backend* const own = own_.load();

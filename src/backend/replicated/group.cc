@@ -56,6 +56,21 @@ started_read group::begin_read(std::span<const member* const> members, byte_rang
           .end = std::min<std::uint32_t>(bytes.end, static_cast<std::uint32_t>(best.end_slot * page_bytes))};
 }
 
+std::uint64_t group::away_since_ns(std::span<const member* const> members, std::size_t slot) const {
+  std::uint64_t last_ns = 0;
+  for (std::size_t place = 0; place < copies.size(); ++place) {
+    const copy& held = copies[place];
+    if (!held.present || held.leaving || stale(place).contains(slot)) continue;
+    const member& holder = *members[held.member];
+    const member_state state = holder.state();
+    if (state == member_state::emptied) continue;
+    const std::uint64_t since_ns = holder.away_since_ns();
+    if (state == member_state::serving || since_ns == 0) return 0;
+    last_ns = std::max(last_ns, since_ns);
+  }
+  return last_ns;
+}
+
 started_read group::begin_read_from(std::size_t member_index, std::span<const member* const> members, std::size_t slot,
                                     bool any_state) {
   for (std::size_t place = 0; place < copies.size(); ++place) {

@@ -115,6 +115,11 @@ class group {
   [[nodiscard]] started_read begin_read_from(std::size_t member_index, std::span<const member* const> members,
                                              std::size_t slot, bool any_state) FAR_REQUIRES(lock);
 
+  // Since when none of those that have the slot's bytes has answered: the last of them to go; 0: one answers, or it is
+  // not known.
+  [[nodiscard]] std::uint64_t away_since_ns(std::span<const member* const> members, std::size_t slot) const
+      FAR_REQUIRES(lock);
+
   // A write of these bytes begins; it goes to all of `places`. Unless there are none, end_write() must follow. `least`:
   // on how many servers the bytes must be for it to succeed.
   [[nodiscard]] started_write begin_write(std::span<const member* const> members, byte_range bytes,

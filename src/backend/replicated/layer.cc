@@ -308,6 +308,28 @@ std::uint64_t layer::read_patience_ns() const {
   return longest_ns;
 }
 
+// In the child of a fork nobody notices that a member is back.
+std::uint64_t layer::away_since_ns(slot_id slot) const {
+  if (detached_) return 0;
+  group& holding = group_at(slot / group_slots);
+  const lock_guard guard(holding.lock);
+  return holding.away_since_ns(view(), slot % group_slots);
+}
+
+std::uint64_t layer::away_since_ns_without(std::size_t spared) const {
+  if (detached_) return 0;
+  std::size_t away = 0;
+  std::uint64_t last_ns = 0;
+  for (const member* held : view()) {
+    if (held->is_gone() || held->serves() || held->extents.load() == 0) continue;
+    const std::uint64_t since_ns = held->away_since_ns();
+    if (since_ns == 0) return 0;
+    ++away;
+    last_ns = std::max(last_ns, since_ns);
+  }
+  return away > spared ? last_ns : 0;
+}
+
 void layer::detach() {
   detached_ = true;
   members_lock_.open_in_child();

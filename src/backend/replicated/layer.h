@@ -141,6 +141,10 @@ class layer {
 
   // How long reads are worth trying again: as chosen, or as long as a member's leases live.
   [[nodiscard]] std::uint64_t read_patience_ns() const;
+  // As of backend.
+  [[nodiscard]] std::uint64_t away_since_ns(slot_id slot) const;
+  // Since when more than `spared` members that hold something have not answered, the last of them to go; otherwise 0.
+  [[nodiscard]] std::uint64_t away_since_ns_without(std::size_t spared) const;
 
   // An extent that held somebody's bytes is about to be freed. A child of fork, whose books are those of the moment of
   // the fork, must not read from this member any more; it shares the counter with its parent.

@@ -156,6 +156,11 @@ class member {
     return health_.compare_exchange_strong(expected, pack({state, seen.errors}));
   }
 
+  // Since when it has not answered; 0: it answers, or that has not been noticed yet. Only the thread that tends members
+  // sets it, and takes it back before the member serves again: nobody sees the time of an earlier outage.
+  [[nodiscard]] std::uint64_t away_since_ns() const { return away_since_ns_.load(); }
+  void set_away_since(std::uint64_t since_ns) { away_since_ns_.store(since_ns); }
+
   // Whether the server has forgotten slots since recognise(). A slot that was allocated before this was false is known
   // to be of the present incarnation.
   [[nodiscard]] bool has_forgotten() const { return store_->incarnation() != incarnation_.load(); }
@@ -190,6 +195,7 @@ class member {
   const std::uint64_t name_hash_;
   std::atomic<std::uint64_t> health_;
   std::atomic<std::uint64_t> incarnation_;
+  std::atomic<std::uint64_t> away_since_ns_{0};
   std::atomic<departure> departure_{departure::none};
   std::string removed_as_;
   std::atomic<std::uint64_t> read_latency_ns_{0};

@@ -91,6 +91,7 @@ void member_care::tend_member(std::size_t index, std::uint64_t now_ns) {
     static_cast<void>(tended.change(seen, member_state::suspect));
     return;
   }
+  if (tended.away_since_ns() == 0) tended.set_away_since(now_ns);
   if (own.suspect_since_ns == 0) {
     own.suspect_since_ns = now_ns;
     own.next_ns = std::min(own.next_ns, now_ns + interval_ns_);
@@ -153,7 +154,9 @@ void member_care::on_probe(std::size_t index, int error_code) {
     return;
   }
   if (own.seen.state == member_state::emptied || own.seen.state == member_state::serving) return;
-  if (is_twin(index) || !asked.change(own.seen, member_state::serving)) return;
+  if (is_twin(index)) return;
+  asked.set_away_since(0);
+  if (!asked.change(own.seen, member_state::serving)) return;
   drop_borrowed(index);
   log_line(log_level::info, "far tier %s answers%s", asked.name().c_str(), own.is_spread_to ? " again" : "");
   shared_.note_return();

@@ -101,6 +101,7 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] bool reduces_rows() const override { return reduces_rows_; }
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return scrubbed_pages_per_second_; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return shared_.read_patience_ns(); }
+  [[nodiscard]] std::uint64_t away_since_ns(slot_id slot) const override { return shared_.away_since_ns(slot); }
   std::uint64_t tend() override;
   void after_fork_in_child() override;
   [[nodiscard]] capacity report() const override;

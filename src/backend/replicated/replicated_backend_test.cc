@@ -426,6 +426,33 @@ TEST_F(replicated, reads_wait_as_long_as_the_longest_lease_lives) {
   EXPECT_EQ(tested_->read_patience_ns(), 3'600'000 * ms);
 }
 
+TEST_F(replicated, silence_counts_from_when_the_last_holder_went) {
+  open(2, 2);
+  const slot_id slot = tested_->allocate(1).value();
+  ASSERT_EQ(write(slot, 5), 0);
+  members_[0]->error_code = ETIMEDOUT;
+  EXPECT_EQ(read(slot), 5);
+  EXPECT_EQ(tested_->away_since_ns(slot), 0u) << "the other one answers";
+  members_[1]->error_code = ETIMEDOUT;
+  const std::uint64_t before_ns = clock_.now_ns();
+  while (tested_->away_since_ns(slot) == 0 && clock_.now_ns() < before_ns + 1000 * ms) {
+    EXPECT_EQ(transfer(operation::read, slot, page_.data()), ETIMEDOUT);
+    tend(20 * ms);
+  }
+  const std::uint64_t since_ns = tested_->away_since_ns(slot);
+  EXPECT_GE(since_ns, before_ns);
+  tend(500 * ms);
+  EXPECT_EQ(tested_->away_since_ns(slot), since_ns);
+  members_[0]->error_code = 0;
+  tend(500 * ms);
+  EXPECT_EQ(read(slot), 5);
+  EXPECT_EQ(tested_->away_since_ns(slot), 0u) << "one is back";
+  members_[0]->error_code = ETIMEDOUT;
+  static_cast<void>(transfer(operation::read, slot, page_.data()));
+  tend(20 * ms);
+  EXPECT_GT(tested_->away_since_ns(slot), since_ns) << "another outage";
+}
+
 TEST_F(replicated, slots_of_groups_that_cannot_be_written_are_not_given_out) {
   open(2, 1);
   std::vector<slot_id> taken;

@@ -64,6 +64,12 @@ std::optional<tier_place> place_table::unpin(slot_id slot) {
   return place_of(word);
 }
 
+std::optional<tier_place> place_table::look(slot_id slot) const {
+  const std::uint64_t word = words_[slot].load(std::memory_order_acquire);
+  if ((word & (used | dead)) != used) return std::nullopt;
+  return place_of(word);
+}
+
 std::optional<tier_place> place_table::release(slot_id slot) {
   std::uint64_t word = words_[slot].load(std::memory_order_acquire);
   std::uint64_t next = 0;

@@ -44,6 +44,9 @@ class place_table {
   // If the slot is dead and this was its last pin, returns its place, for the caller to free both.
   [[nodiscard]] std::optional<tier_place> unpin(slot_id slot);
 
+  // Where it is just now. Nothing: it is no longer allocated.
+  [[nodiscard]] std::optional<tier_place> look(slot_id slot) const;
+
   // The slot is freed. Nothing: it is being moved or read, and freed at the end of that.
   [[nodiscard]] std::optional<tier_place> release(slot_id slot);
 

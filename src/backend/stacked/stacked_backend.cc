@@ -150,6 +150,11 @@ void stacked_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8
   if (const std::optional<tier_place> dead = places_.unpin(slot)) free_dead(slot, *dead);
 }
 
+std::uint64_t stacked_backend::away_since_ns(slot_id slot) const {
+  const std::optional<tier_place> place = places_.look(slot);
+  return place ? members_[place->tier]->away_since_ns(place->slot) : 0;
+}
+
 void stacked_backend::free_dead(slot_id slot, tier_place place) {
   members_[place.tier]->free(place.slot, 1);
   slots_.free(slot, 1);

@@ -55,6 +55,8 @@ class stacked_backend final : public backend {
     return std::max(members_[0]->read_patience_ns(), members_[1]->read_patience_ns());
   }
 
+  [[nodiscard]] std::uint64_t away_since_ns(slot_id slot) const override;
+
   void prepare_fork() override;
   void after_fork_in_parent() override;
   void after_fork_in_child() override;

@@ -344,6 +344,10 @@ result<void> striped_backend::add_member(std::unique_ptr<backend> store, std::st
 }
 
 // Only if the right bytes can still be had: places may have moved meanwhile.
+std::uint64_t striped_backend::away_since_ns(slot_id /*slot*/) const {
+  return shared_.members.away_since_ns_without(shared_.table.shape().parity);
+}
+
 void striped_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
   if (shared_.members.detached() || wrong == right || wrong >= first_decoded_source) return;
   std::size_t other = 0;

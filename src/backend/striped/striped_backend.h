@@ -56,6 +56,8 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] bool reduces() const override { return reduces_; }
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return scrubbed_pages_per_second_; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return shared_.members.read_patience_ns(); }
+  // Of all slots: while so many are away that rows cannot be computed.
+  [[nodiscard]] std::uint64_t away_since_ns(slot_id slot) const override;
   std::uint64_t tend() override;
   void after_fork_in_child() override;
   [[nodiscard]] capacity report() const override;

@@ -198,6 +198,12 @@ void page_store::note_tending() {
   if (zones_.wants_release() || zones_.wants_compaction()) wants_tending_.store(true, std::memory_order_relaxed);
 }
 
+void page_store::keep_frames(bool kept) {
+  const lock_guard guard(lock_);
+  zones_.keep_frames(kept);
+  note_tending();
+}
+
 bool page_store::tend() {
   wants_tending_.store(false, std::memory_order_relaxed);
   for (int step = 0; step < zones_a_step; ++step) {

@@ -64,6 +64,8 @@ class page_store {
 
   // One thread at a time. Compacts some, and gives frames back. Returns whether there is more to do.
   bool tend();
+  // Whether frames of free zones are kept for the next pages. From false on, tend() gives all of them back.
+  void keep_frames(bool kept);
   [[nodiscard]] bool wants_tending() const { return wants_tending_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] std::uint64_t occupied_bytes() const;

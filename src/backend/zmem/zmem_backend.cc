@@ -24,16 +24,22 @@ constexpr std::uint64_t slots_a_page = 32;
 constexpr std::size_t largest_depth = 1 << 20;
 constexpr std::uint64_t next_step_ns = 1'000'000;
 
-// How often the machine's free memory is looked at, for `leave`: after so many new pages, and at least once in a while.
-// What may be taken between two looks is a part of what is to be left, so that it is never used up.
-constexpr std::uint64_t slots_between_looks = 4 * mib / page_bytes;
-constexpr std::uint64_t most_unseen_share = 4;
+// How often the machine's free memory is looked at, for `leave`: after so many new pages of its own, when half of what
+// may be taken is taken, and at least once in a while.
+constexpr std::uint64_t pages_between_looks = 4 * mib / page_bytes;
+// What may be taken between two looks: a part of what is above the reserve, or of the reserve if that is less, and a
+// small part of the reserve. So of the reserve something is left where 14 jobs do that at the same time.
+constexpr std::uint64_t part_above = 8;
+constexpr std::uint64_t part_of_reserve = 64;
+constexpr std::uint64_t least_pages = 64;  // the engine evicts so many at a time
 constexpr std::uint64_t look_ns = 1'000'000'000;
 constexpr std::uint64_t look_when_short_ns = 100'000'000;
 
 // The cost of a read.
 constexpr speed lz4_speed{1500, 3'500'000'000};
 constexpr speed zstd_speed{4500, 1'000'000'000};
+
+std::atomic<shared_takings*> shared_by_all{nullptr};
 
 std::uint64_t default_capacity_bytes() {
   const result<platform::system_memory> machine = platform::read_system_memory();
@@ -107,6 +113,7 @@ result<std::unique_ptr<backend>> zmem_backend::create(const zmem_options& chosen
   zmem_options complete = chosen;
   complete.capacity_bytes = bytes;
   complete.slots = slots;
+  if (complete.shared == nullptr) complete.shared = shared_by_all.load();
   return std::unique_ptr<backend>(std::make_unique<zmem_backend>(complete));
 }
 
@@ -114,6 +121,8 @@ zmem_backend::zmem_backend(const zmem_options& chosen)
     : codec_(chosen.codec),
       leave_bytes_(chosen.leave_bytes),
       available_bytes_(chosen.available_bytes),
+      shared_(chosen.shared != nullptr ? *chosen.shared : own_),
+      may_take_(pages_between_looks),
       slots_(chosen.slots),
       store_(chosen.capacity_bytes, chosen.slots) {
   look_at_machine();
@@ -162,14 +171,24 @@ std::uint64_t zmem_backend::tend() {
 
 // ---- what is left to others ----
 
-bool zmem_backend::may_take(std::size_t count) {
-  if (machine_is_short_.load(std::memory_order_relaxed)) return false;
-  const std::uint64_t most = std::max(leave_bytes_ / page_bytes / most_unseen_share, slots_between_looks);
-  return taken_since_look_.fetch_add(count, std::memory_order_relaxed) + count <= most;
+void zmem_backend::count_together(shared_takings& shared) {
+  shared_by_all.store(&shared);
 }
 
-bool zmem_backend::wants_look() const {
-  return leave_bytes_ != 0 && taken_since_look_.load(std::memory_order_relaxed) >= slots_between_looks;
+bool zmem_backend::may_take(std::size_t count) {
+  if (machine_is_short_.load(std::memory_order_relaxed)) return false;
+  const std::uint64_t seen = seen_taken_.load(std::memory_order_acquire);  // before what may be taken after it
+  const std::uint64_t most = may_take_.load(std::memory_order_relaxed);
+  std::uint64_t taken = shared_.taken_pages.load(std::memory_order_relaxed);
+  do {
+    if (taken < seen || taken - seen + count > most) {
+      wants_look_.store(true, std::memory_order_relaxed);
+      return false;
+    }
+  } while (!shared_.taken_pages.compare_exchange_weak(taken, taken + count, std::memory_order_relaxed));
+  const std::uint64_t own = own_since_look_.fetch_add(count, std::memory_order_relaxed) + count;
+  if (own >= pages_between_looks || taken - seen + count > most / 2) wants_look_.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 // Returns when to look again. Where the system does not say, what was known before counts. While nothing is stored,
@@ -182,10 +201,19 @@ std::uint64_t zmem_backend::look_at_machine() {
     if (slots_.used() == 0 && !machine_is_short_.load(std::memory_order_relaxed)) return look_ns;
     if (now_ns < look_at_ns_) return look_at_ns_ - now_ns;
   }
-  taken_since_look_.store(0, std::memory_order_relaxed);
+  wants_look_.store(false, std::memory_order_relaxed);
+  own_since_look_.store(0, std::memory_order_relaxed);
+  const std::uint64_t taken =
+      shared_.taken_pages.load(std::memory_order_relaxed);  // before the look, which may not see all of it
   if (const std::optional<std::uint64_t> available = available_bytes_()) {
-    machine_is_short_.store(*available < leave_bytes_, std::memory_order_relaxed);
+    const std::uint64_t others = leave_bytes_ + shared_.promised_bytes.load(std::memory_order_relaxed);
+    const bool is_short = *available < others;
+    const std::uint64_t above = std::min(is_short ? 0 : *available - others, leave_bytes_);
+    const std::uint64_t most = (above / part_above + leave_bytes_ / part_of_reserve) / page_bytes;
+    may_take_.store(std::max(most, least_pages), std::memory_order_relaxed);
+    if (machine_is_short_.exchange(is_short, std::memory_order_relaxed) != is_short) store_.keep_frames(!is_short);
   }
+  seen_taken_.store(taken, std::memory_order_release);
   const bool gives_back = machine_is_short_.load(std::memory_order_relaxed) && slots_.used() > 0;
   const std::uint64_t until_next_ns = gives_back ? look_when_short_ns : look_ns;
   look_at_ns_ = now_ns + until_next_ns;

@@ -6,6 +6,9 @@
 
 #include <array>
 #include <cerrno>
+#include <fstream>
+#include <memory>
+#include <optional>
 #include <vector>
 
 namespace far::backend {
@@ -117,16 +120,103 @@ TEST(zmem_backend, looks_at_the_machine_while_something_is_stored) {
   tested->free(first, pages);
 }
 
-TEST(zmem_backend, takes_a_part_of_what_it_is_to_leave_between_two_looks) {
-  const auto tested =
-      zmem_backend::create(
-          {.capacity_bytes = 64 * mib, .leave_bytes = 32 * mib, .available_bytes = [] { return std::optional(gib); }})
-          .value();
+// Takes what it may without another look.
+std::size_t take_all(backend& from) {
   std::size_t taken = 0;
-  while (tested->allocate(pages).ok()) taken += pages;
-  EXPECT_EQ(taken, 8 * mib / page_bytes);
+  while (from.allocate(pages).ok()) taken += pages;
+  return taken;
+}
+
+TEST(zmem_backend, takes_a_part_of_what_it_is_to_leave_between_two_looks) {
+  std::uint64_t available = gib;
+  const auto tested = zmem_backend::create({.capacity_bytes = 64 * mib,
+                                            .leave_bytes = 32 * mib,
+                                            .available_bytes = [&available] { return std::optional(available); }})
+                          .value();
+  EXPECT_EQ(take_all(*tested), (32 * mib / 8 + 32 * mib / 64) / page_bytes);
+  EXPECT_TRUE(tested->wants_tending());
+  available = 40 * mib;
   tested->tend();
-  EXPECT_TRUE(tested->allocate(pages).ok());
+  EXPECT_EQ(take_all(*tested), (8 * mib / 8 + 32 * mib / 64) / page_bytes) << "little is left";
+  available = 32 * mib;
+  tested->tend();
+  EXPECT_EQ(take_all(*tested), 32 * mib / 64 / page_bytes);
+}
+
+// However many there are, and in whatever order they look.
+TEST(zmem_backend, several_that_count_together_take_no_more_than_one) {
+  shared_takings shared;
+  std::vector<std::unique_ptr<backend>> tiers;
+  for (int i = 0; i < 16; ++i) {
+    tiers.push_back(zmem_backend::create({.capacity_bytes = 64 * mib,
+                                          .leave_bytes = 32 * mib,
+                                          .available_bytes = [] { return std::optional(gib); },
+                                          .shared = &shared})
+                        .value());
+  }
+  constexpr std::size_t most = (32 * mib / 8 + 32 * mib / 64) / page_bytes;
+  std::size_t taken = 0;
+  for (const auto& tier : tiers) taken += take_all(*tier);
+  EXPECT_EQ(taken, most);
+  tiers[3]->tend();
+  EXPECT_EQ(take_all(*tiers[2]), 0u) << "it has not looked itself";
+  EXPECT_EQ(take_all(*tiers[3]), most);
+  tiers[2]->tend();
+  EXPECT_EQ(take_all(*tiers[2]), most);
+  shared.taken_pages = 0;  // the job was founded again
+  EXPECT_EQ(take_all(*tiers[2]), 0u);
+  EXPECT_TRUE(tiers[2]->wants_tending());
+  tiers[2]->tend();
+  EXPECT_EQ(take_all(*tiers[2]), most);
+}
+
+TEST(zmem_backend, takes_nothing_that_is_promised_to_the_budget) {
+  shared_takings shared;
+  shared.promised_bytes = 90 * mib;
+  const auto tested = zmem_backend::create({.capacity_bytes = 64 * mib,
+                                            .leave_bytes = 32 * mib,
+                                            .available_bytes = [] { return std::optional(130 * mib); },
+                                            .shared = &shared})
+                          .value();
+  EXPECT_EQ(take_all(*tested), (mib + mib / 2) / page_bytes);
+  shared.promised_bytes = 100 * mib;
+  tested->tend();
+  EXPECT_EQ(take_all(*tested), 0u);
+}
+
+std::size_t resident_kib() {
+  std::ifstream file("/proc/self/statm");
+  std::size_t all = 0;
+  std::size_t resident = 0;
+  file >> all >> resident;
+  return resident * page_bytes / kib;
+}
+
+TEST(zmem_backend, gives_the_frames_of_freed_pages_back_while_the_machine_is_short) {
+  std::uint64_t available = gib;
+  const auto tested = zmem_backend::create({.capacity_bytes = 64 * mib,
+                                            .leave_bytes = 32 * mib,
+                                            .available_bytes = [&available] { return std::optional(available); }})
+                          .value();
+  const std::size_t before_kib = resident_kib();
+  std::vector<slot_id> runs;
+  for (std::size_t i = 0; i < 4 * mib / page_bytes / pages; ++i) {
+    runs.push_back(tested->allocate(pages).value());
+    ASSERT_TRUE(put(*tested, runs.back(), static_cast<unsigned>(i)));
+    if (tested->wants_tending()) tested->tend();
+  }
+  const std::size_t full_kib = resident_kib();
+  ASSERT_GT(full_kib, before_kib + 1024) << "even compressed";
+  const slot_id last = runs.back();
+  runs.pop_back();
+  for (const slot_id run : runs) tested->free(run, pages);
+  while (tested->wants_tending()) tested->tend();
+  EXPECT_GT(resident_kib() + 512, full_kib) << "they are kept for the next pages";
+  available = 0;
+  static_cast<void>(take_all(*tested));  // so that it looks again
+  while (tested->wants_tending()) tested->tend();
+  EXPECT_LT(resident_kib(), before_kib + 1024);
+  tested->free(last, pages);
 }
 
 TEST(zmem_backend, a_child_of_fork_has_its_own_copy) {

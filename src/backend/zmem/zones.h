@@ -68,7 +68,9 @@ class zones {
   [[nodiscard]] bool wants_compaction() const;
 
   // Free zones that still have frames: those that are too many go back to the kernel, in between without the lock.
-  [[nodiscard]] bool wants_release() const { return ready_.count > kept_zones; }
+  // While memory is short, none is kept.
+  void keep_frames(bool kept) { kept_zones_ = kept ? usually_kept_zones : 0; }
+  [[nodiscard]] bool wants_release() const { return ready_.count > kept_zones_; }
   [[nodiscard]] std::uint32_t begin_release();
   void end_release(std::uint32_t number);
   [[nodiscard]] std::byte* address_of(std::uint32_t number) const {
@@ -90,7 +92,7 @@ class zones {
   static constexpr std::size_t page_class = small_classes + (3072 - 512) / large_step;
   static constexpr std::size_t class_count = page_class + 1;
   static constexpr std::size_t fullness_groups = 4;
-  static constexpr std::uint32_t kept_zones = 128;
+  static constexpr std::uint32_t usually_kept_zones = 128;
 
   enum class use : std::uint8_t { free, partial, full, compacting };
   struct zone {
@@ -140,8 +142,9 @@ class zones {
   zone* const zones_;
   std::uint32_t* const page_owners_;  // of each page of memory_, where its zone holds whole pages
   std::array<size_class, class_count> classes_;
-  list ready_;                   // free, with frames
-  list released_;                // free, without
+  list ready_;     // free, with frames
+  list released_;  // free, without
+  std::uint32_t kept_zones_ = usually_kept_zones;
   std::uint64_t untouched_ = 0;  // zones from here on were never used
   std::uint64_t used_zones_ = 0;
   std::uint64_t promised_pages_ = 0;
