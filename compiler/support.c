@@ -450,8 +450,11 @@ SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_lo
   if (view == NULL) return;
   struct look_memory* const memory = &looks[kind >> 2 & 7];
   if ((kind & 32) != 0 && objects_here != NULL) {
-    wanted_objects.addresses[wanted_objects.count++] = address;
-    if (wanted_objects.count == far_compiled_most_copies) memory->missing += copy_wanted_objects();
+    /* A signal handler may come here when the list is full, too. */
+    const size_t at = wanted_objects.count < far_compiled_most_copies ? wanted_objects.count : 0;
+    wanted_objects.addresses[at] = address;
+    wanted_objects.count = at + 1;
+    if (at + 1 == far_compiled_most_copies) memory->missing += copy_wanted_objects();
     return;
   }
   const bool waits = (kind & 2) != 0;

@@ -283,6 +283,7 @@ void start() {
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
   measure_start();
+  platform::take_over_address_limit();  // before memory is taken, for which a small limit has no room
   auto* const starting = new (std::nothrow) runtime;
   if (starting == nullptr) refuse_to_start({"out of memory at start", ENOMEM});
   starting->started_ns = now_ns();
@@ -307,7 +308,6 @@ void start() {
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
   starting->budget_bytes.store(first_budget(of_job, chosen.budget_bytes));
   if (of_job != nullptr) backend::zmem_backend::count_together(of_job->region().compressed);
-  platform::take_over_address_limit();
   result<std::unique_ptr<pager::pager>> pager = create_pager(*starting, static_arrays);
   if (!pager && pager.error().code == EINVAL) refuse_to_start(pager.error());  // wrong settings
   if (!pager) {
