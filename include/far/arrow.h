@@ -21,9 +21,11 @@ FAR_API void export_to_arrow(const dataframe& from, std::size_t first, std::size
 // the same names and types in the same order. Become int64: integers of 8 to 64 bits; float64: floating point of 16 to
 // 64 bits; boolean: booleans; time: timestamps of all units, taken as UTC, and dates; text: texts of all layouts, plain
 // or in a dictionary. Takes over neither struct. Throws std::invalid_argument, which names column and type, when a
-// column has another type or the name of another, or a dictionary has no text of an index; and std::range_error when a
-// value fits into no cell: a uint64 from 2^63 on, an int64 that stands for null, a time with a fraction of a second.
-// Rows before such a value are then there.
+// column has another type or the name of another, a dictionary has no text of an index, or the structs cannot be right:
+// released, without buffers, with lengths, offsets or null counts that cannot be, with fewer rows in a column than in
+// the table, or a text whose offsets are none. How long buffers are, the structs do not say, but for texts as views.
+// Throws std::range_error when a value fits into no cell: a uint64 from 2^63 on, an int64 that stands for null, a time
+// with a fraction of a second. Rows before such a value, or such a text, are then there.
 FAR_API void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array, dataframe& to);
 
 // Likewise all batches of a stream, one at a time, so that a file larger than local memory comes in; the columns come

@@ -15,7 +15,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "far/detail/api.h"
 #include "far/detail/column_statistics.h"
 #include "far/detail/question_costs.h"
+#include "far/detail/shared_texts.h"
 #include "far/query.h"
 #include "far/summary.h"
 #include "far/vector.h"
@@ -65,7 +65,8 @@ namespace detail {
 // integer, NaN, 2 for a boolean, -1 for the code of a text. Integers, and times, which are their seconds, take a byte
 // each until one comes that needs 2, 4 or 8; then all take as many. A float64 column takes 4 bytes each until a number
 // comes that float32 does not have. Texts are codes: indices into a dictionary in local memory, in the order in which
-// they came. Move-only. Const operations may run at a time.
+// they came. Move-only. Const operations may run at a time; so may all operations of different columns, also of those
+// that were made of one another.
 class FAR_API column {
  public:
   using codes = vector<std::int32_t>;
@@ -170,7 +171,7 @@ class FAR_API column {
   // Rows as a new column, in the order of their indices. Throws std::out_of_range.
   [[nodiscard]] column take(const vector<std::size_t>& rows) const;
 
-  // An empty one of the same type, with the same dictionary.
+  // An empty one of the same type, with the texts that the dictionary has now, and their codes.
   [[nodiscard]] column like(const tag& in) const;
 
   // For questions about groups of the numbers (group_by()): where one is answered that goes over all of them `passes`
@@ -185,7 +186,7 @@ class FAR_API column {
     place_->learn(costs_->grouped, where, cost);
   }
 
-  [[nodiscard]] const std::vector<std::string>& dictionary() const { return *dictionary_; }
+  [[nodiscard]] const std::vector<std::string>& dictionary() const { return texts_.all(); }
   // -1: no row ever had the text.
   [[nodiscard]] std::int32_t find_code(std::string_view text) const;
 
@@ -195,7 +196,8 @@ class FAR_API column {
     return std::get_if<vector<T>>(&values_);
   }
   // Appends numbers as they are, nulls among them. Requires: what numbers of the column have as type, std::int64_t for
-  // integers and times, double for float64, or that of the column from which like() made this one.
+  // integers and times, double for float64, or that of the column from which like() made this one; of texts, codes
+  // that its dictionary has.
   template <typename T>
   void append_numbers(std::span<const T> numbers);
 
@@ -276,10 +278,8 @@ class FAR_API column {
   detail::column_statistics statistics_;
   std::unique_ptr<detail::question_place> place_ = std::make_unique<detail::question_place>();  // what questions showed
   std::shared_ptr<detail::frame_costs> costs_ = std::make_shared<detail::frame_costs>();
-  // Shared by columns that are made of one another; a column that appends a new text adds it for all.
-  std::shared_ptr<std::vector<std::string>> dictionary_ = std::make_shared<std::vector<std::string>>();
-  std::shared_ptr<std::unordered_map<std::string, std::int32_t>> code_of_ =
-      std::make_shared<std::unordered_map<std::string, std::int32_t>>();
+  // Shared by columns that are made of one another, until one of them appends a new text.
+  detail::shared_texts texts_;
 };
 
 }  // namespace far

@@ -41,8 +41,9 @@ enum class aggregate : std::uint8_t { count, sum, mean, min, max, median };
 }
 
 // All columns have the same number of rows. Move-only. Functions that are const return new frames in the same far heap,
-// and may run at a time. They throw std::out_of_range when there is no such column, and std::invalid_argument when the
-// columns do not have the types that they need; the messages name the column.
+// and may run at a time; so may all functions of different frames, also of those that were made of one another. They
+// throw std::out_of_range when there is no such column, and std::invalid_argument when the columns do not have the
+// types that they need; the messages name the column.
 class FAR_API dataframe {
  public:
   // `in` is the runtime, or one of its tags. Frames of few rows lie on few servers: many of them are spread by tags

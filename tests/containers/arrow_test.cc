@@ -24,6 +24,10 @@
 namespace far {
 namespace {
 
+// A release() of what the test frees itself.
+template <typename Struct>
+void keep(Struct*) {}
+
 class arrow_import : public heap::real_pager_test<> {
  protected:
   arrow_import() {
@@ -49,15 +53,17 @@ class arrow_import : public heap::real_pager_test<> {
   static void append(const one_column& from, dataframe& to) {
     std::vector<const void*> buffers = {from.valid.data()};
     buffers.insert(buffers.end(), from.buffers.begin(), from.buffers.end());
-    ArrowSchema column_schema{from.format.c_str(),    "x",     nullptr, ARROW_FLAG_NULLABLE, 0, nullptr,
-                              from.dictionary_schema, nullptr, nullptr};
-    ArrowArray column{from.length, -1, 0, std::ssize(buffers), 0, buffers.data(), nullptr, nullptr, nullptr, nullptr};
+    ArrowSchema column_schema{
+        from.format.c_str(), "x",    nullptr, ARROW_FLAG_NULLABLE, 0, nullptr, from.dictionary_schema,
+        keep<ArrowSchema>,   nullptr};
+    ArrowArray column{from.length,    -1,      0,       std::ssize(buffers), 0,
+                      buffers.data(), nullptr, nullptr, keep<ArrowArray>,    nullptr};
     column.dictionary = from.dictionary;
     ArrowSchema* schemas[] = {&column_schema};
     ArrowArray* columns[] = {&column};
     const void* no_bitmap[] = {nullptr};
-    const ArrowSchema schema{"+s", "", nullptr, 0, 1, schemas, nullptr, nullptr, nullptr};
-    const ArrowArray array{from.length, 0, 0, 1, 1, no_bitmap, columns, nullptr, nullptr, nullptr};
+    const ArrowSchema schema{"+s", "", nullptr, 0, 1, schemas, nullptr, keep<ArrowSchema>, nullptr};
+    const ArrowArray array{from.length, 0, 0, 1, 1, no_bitmap, columns, nullptr, keep<ArrowArray>, nullptr};
     import_from_arrow(schema, array, to);
   }
   std::vector<cell> cells(const one_column& from) {
@@ -166,16 +172,139 @@ TEST_F(arrow_import, of_texts) {
   const long_view long_one{20, {'a', ' ', 't', 'e'}, 1, 2};
   std::memcpy(views[0].data(), &short_one, 16);
   std::memcpy(views[1].data(), &long_one, 16);
-  EXPECT_EQ(cells({"vu", {views.data(), bytes, other.data()}, 2}),
+  const std::int64_t lengths[] = {6, 22};
+  EXPECT_EQ(cells({"vu", {views.data(), bytes, other.data(), lengths}, 2}),
             (std::vector<cell>{"twelve bytes", "a text of 21 letters"}));
+  for (const long_view& wrong : {long_view{-1, {}, 1, 2}, long_view{20, {}, 2, 2}, long_view{20, {}, -1, 2},
+                                 long_view{20, {}, 1, -1}, long_view{20, {}, 1, 3}}) {
+    std::memcpy(views[1].data(), &wrong, 16);
+    expect_error<std::invalid_argument>([&] { imported({"vu", {views.data(), bytes, other.data(), lengths}, 2}); },
+                                        "'x' of type text (format 'vu') has a text in row 1 that is in no buffer");
+  }
+}
+
+// Structs as no library should hand them over, each with one fault.
+struct faulty_table {
+  static constexpr std::array<std::int64_t, 4> numbers = {1, 2, 3, 4};
+  static constexpr std::array<std::int32_t, 4> offsets = {0, 1, 3, 6};
+  static constexpr std::array<std::uint8_t, 1> bits = {0b101};
+
+  const void* buffers[3] = {nullptr, numbers.data(), "abbccc"};
+  const void* table_buffers[1] = {nullptr};
+  ArrowSchema column_schema{"l", "x", nullptr, ARROW_FLAG_NULLABLE, 0, nullptr, nullptr, keep<ArrowSchema>, nullptr};
+  ArrowArray column{3, 0, 0, 2, 0, buffers, nullptr, nullptr, keep<ArrowArray>, nullptr};
+  ArrowSchema text_schema{"u", "", nullptr, 0, 0, nullptr, nullptr, keep<ArrowSchema>, nullptr};
+  const void* text_buffers[3] = {nullptr, offsets.data(), "abbccc"};
+  ArrowArray texts{3, 0, 0, 3, 0, text_buffers, nullptr, nullptr, keep<ArrowArray>, nullptr};
+  ArrowSchema* schemas[1] = {&column_schema};
+  ArrowArray* columns[1] = {&column};
+  ArrowSchema schema{"+s", "", nullptr, 0, 1, schemas, nullptr, keep<ArrowSchema>, nullptr};
+  ArrowArray array{3, 0, 0, 1, 1, table_buffers, columns, nullptr, keep<ArrowArray>, nullptr};
+
+  void have_texts(const std::array<std::int32_t, 4>& of) {
+    column_schema.format = "u";
+    column.n_buffers = 3;
+    buffers[1] = of.data();
+  }
+  void have_dictionary() {
+    column_schema.dictionary = &text_schema;
+    column.dictionary = &texts;
+  }
+};
+
+TEST_F(arrow_import, refuses_structs_that_cannot_be_right) {
+  static constexpr std::array<std::int32_t, 4> descending = {0, 5, 2, 6};
+  static constexpr std::array<std::int32_t, 4> negative = {-5, 2, 3, 6};
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  const struct {
+    const char* said;
+    void (*spoil)(faulty_table&);
+  } faults[] = {
+      {"'x' of type int64 (format 'l') lacks the buffer", [](faulty_table& all) { all.buffers[1] = nullptr; }},
+      {"'x' of type int64 (format 'l') has too few buffers", [](faulty_table& all) { all.column.buffers = nullptr; }},
+      {"'x' of type int64 (format 'l') has too few buffers", [](faulty_table& all) { all.column.n_buffers = 1; }},
+      {"'x' of type text (format 'u') has too few buffers",
+       [](faulty_table& all) { all.have_texts(faulty_table::offsets), all.column.n_buffers = 2; }},
+      {"'x' of type int64 (format 'l') has a length", [](faulty_table& all) { all.column.length = -3; }},
+      {"'x' of type int64 (format 'l') has a length", [](faulty_table& all) { all.column.length = most; }},
+      {"'x' of type int64 (format 'l') has an offset", [](faulty_table& all) { all.column.offset = -1; }},
+      {"'x' of type int64 (format 'l') has an offset", [](faulty_table& all) { all.column.offset = most / 16 - 3; }},
+      {"'x' of type int64 (format 'l') has fewer rows", [](faulty_table& all) { all.column.length = 2; }},
+      {"'x' of type int64 (format 'l') has fewer rows", [](faulty_table& all) { all.array.offset = 1; }},
+      {"'x' of type int64 (format 'l') has a null count", [](faulty_table& all) { all.column.null_count = -2; }},
+      {"'x' of type int64 (format 'l') has a null count", [](faulty_table& all) { all.column.null_count = 4; }},
+      {"'x' of type int64 (format 'l') has nulls, but", [](faulty_table& all) { all.column.null_count = 1; }},
+      {"'x' of type int64 (format 'l') has no array, or one", [](faulty_table& all) { all.column.release = nullptr; }},
+      {"column 0 has no array", [](faulty_table& all) { all.columns[0] = nullptr; }},
+      {"'x' has no format", [](faulty_table& all) { all.column_schema.format = nullptr; }},
+      {"column 0 has no schema, or one", [](faulty_table& all) { all.column_schema.release = nullptr; }},
+      {"column 0 has no schema, or one", [](faulty_table& all) { all.schemas[0] = nullptr; }},
+      {"'x' of type text (format 'u') has a text in row 1", [](faulty_table& all) { all.have_texts(descending); }},
+      {"'x' of type text (format 'u') has a text in row 0", [](faulty_table& all) { all.have_texts(negative); }},
+      {"'x' of type text (format 'u') has a text in row 0",
+       [](faulty_table& all) { all.have_texts(faulty_table::offsets), all.buffers[2] = nullptr; }},
+      {"'x' of type text (format 'u') has too few",
+       [](faulty_table& all) { all.have_dictionary(), all.texts.n_buffers = 2; }},
+      {"'x' of type text (format 'u') has a length",
+       [](faulty_table& all) { all.have_dictionary(), all.texts.length = -1; }},
+      {"'x' has the type dictionary of others than texts",
+       [](faulty_table& all) { all.have_dictionary(), all.text_schema.dictionary = &all.text_schema; }},
+      {"table has a length", [](faulty_table& all) { all.array.length = -3; }},
+      {"table has an offset", [](faulty_table& all) { all.array.offset = -1; }},
+      {"table has nulls, but", [](faulty_table& all) { all.array.null_count = 1; }},
+      {"table has too few buffers", [](faulty_table& all) { all.array.buffers = nullptr; }},
+      {"table has too few buffers", [](faulty_table& all) { all.array.n_buffers = 0; }},
+      {"table has no array, or one that is released", [](faulty_table& all) { all.array.release = nullptr; }},
+      {"table has no schema, or one that is released", [](faulty_table& all) { all.schema.release = nullptr; }},
+      {"table has no format", [](faulty_table& all) { all.schema.format = nullptr; }},
+      {"a child for each column", [](faulty_table& all) { all.schema.children = nullptr; }},
+      {"a child for each column", [](faulty_table& all) { all.array.children = nullptr; }},
+      {"a child for each column", [](faulty_table& all) { all.schema.n_children = all.array.n_children = -1; }},
+  };
+  for (const auto& [said, spoil] : faults) {
+    faulty_table all;
+    spoil(all);
+    dataframe got(*home_);
+    expect_error<std::invalid_argument>([&, table = &all] { import_from_arrow(table->schema, table->array, got); },
+                                        said);
+  }
+  // Without a fault, also as dictionary and as texts, with nulls and without any rows.
+  faulty_table right;
+  dataframe got(*home_);
+  import_from_arrow(right.schema, right.array, got);
+  EXPECT_EQ(got["x"].at(2), cell(std::int64_t{3}));
+  right.column.null_count = 1;
+  right.buffers[0] = faulty_table::bits.data();
+  import_from_arrow(right.schema, right.array, got);
+  EXPECT_EQ(got["x"].at(4), cell(null));
+  right.array.length = right.column.length = right.column.null_count = 0;
+  right.column.buffers = right.array.buffers = nullptr;
+  import_from_arrow(right.schema, right.array, got);
+  EXPECT_EQ(got.rows(), 6u);
+}
+
+TEST_F(arrow_import, refuses_streams_that_cannot_be_right) {
+  ArrowArrayStream released{};
+  dataframe got(*home_);
+  EXPECT_THROW(import_from_arrow(released, got), std::invalid_argument);
+  ArrowArrayStream faulty{};
+  faulty.release = keep<ArrowArrayStream>;
+  faulty.get_next = [](ArrowArrayStream*, ArrowArray*) { return EIO; };
+  faulty.get_schema = [](ArrowArrayStream*, ArrowSchema* out) {
+    *out = {"+s", "", nullptr, 0, -1, nullptr, nullptr, keep<ArrowSchema>, nullptr};
+    return 0;
+  };
+  EXPECT_THROW(import_from_arrow(faulty, got), std::invalid_argument);
+  faulty.get_schema = [](ArrowArrayStream*, ArrowSchema*) { return EIO; };
+  EXPECT_THROW(import_from_arrow(faulty, got), std::runtime_error) << "with no text of its own";
 }
 
 TEST_F(arrow_import, of_dictionaries) {
   const char bytes[] = "onetwo";
   const std::int64_t offsets[] = {0, 3, 6};
   const void* text_buffers[] = {nullptr, offsets, bytes};
-  ArrowSchema texts{"U", nullptr, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
-  ArrowArray values{2, 0, 0, 3, 0, text_buffers, nullptr, nullptr, nullptr, nullptr};
+  ArrowSchema texts{"U", nullptr, nullptr, 0, 0, nullptr, nullptr, keep<ArrowSchema>, nullptr};
+  ArrowArray values{2, 0, 0, 3, 0, text_buffers, nullptr, nullptr, keep<ArrowArray>, nullptr};
   const std::uint8_t indices[] = {1, 0, 1, 0};
   EXPECT_EQ(cells({"C", {indices}, 4, {0b0111}, &texts, &values}), (std::vector<cell>{"two", "one", "two", null}));
   const std::int8_t outside[] = {0, 2};
@@ -225,8 +354,8 @@ TEST_F(arrow_import, of_slices) {
   const char words[] = "?onetwo";
   const std::int32_t word_offsets[] = {0, 1, 4, 7};
   const void* word_buffers[] = {nullptr, word_offsets, words};
-  ArrowSchema word_schema{"u", nullptr, nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
-  ArrowArray word_array{2, 0, 1, 3, 0, word_buffers, nullptr, nullptr, nullptr, nullptr};
+  ArrowSchema word_schema{"u", nullptr, nullptr, 0, 0, nullptr, nullptr, keep<ArrowSchema>, nullptr};
+  ArrowArray word_array{2, 0, 1, 3, 0, word_buffers, nullptr, nullptr, keep<ArrowArray>, nullptr};
   struct {
     const char* format;
     std::vector<const void*> buffers;
@@ -248,8 +377,8 @@ TEST_F(arrow_import, of_slices) {
     std::vector<const void*> with_bitmap = {all.valid.data()};
     with_bitmap.insert(with_bitmap.end(), buffers.begin(), buffers.end());
     const bool has_words = format[0] == 'C';
-    ArrowSchema column_schema{format,  "x",    nullptr, 2, 0, nullptr, has_words ? &word_schema : nullptr,
-                              nullptr, nullptr};
+    ArrowSchema column_schema{
+        format, "x", nullptr, 2, 0, nullptr, has_words ? &word_schema : nullptr, keep<ArrowSchema>, nullptr};
     ArrowArray column{rows + of_struct,
                       -1,
                       of_column,
@@ -258,13 +387,13 @@ TEST_F(arrow_import, of_slices) {
                       with_bitmap.data(),
                       nullptr,
                       has_words ? &word_array : nullptr,
-                      nullptr,
+                      keep<ArrowArray>,
                       nullptr};
     ArrowSchema* schemas[] = {&column_schema};
     ArrowArray* columns[] = {&column};
     const void* struct_buffers[] = {all.struct_valid.data()};
-    const ArrowSchema schema{"+s", "", nullptr, 2, 1, schemas, nullptr, nullptr, nullptr};
-    const ArrowArray array{rows, -1, of_struct, 1, 1, struct_buffers, columns, nullptr, nullptr, nullptr};
+    const ArrowSchema schema{"+s", "", nullptr, 2, 1, schemas, nullptr, keep<ArrowSchema>, nullptr};
+    const ArrowArray array{rows, -1, of_struct, 1, 1, struct_buffers, columns, nullptr, keep<ArrowArray>, nullptr};
     dataframe got(*home_);
     import_from_arrow(schema, array, got);
     ASSERT_EQ(got.rows(), static_cast<std::size_t>(rows)) << format;
@@ -311,6 +440,7 @@ struct counting_stream {
 
   explicit counting_stream(dataframe& frame) : from(frame) {
     stream.private_data = this;
+    stream.release = keep<ArrowArrayStream>;
     stream.get_schema = [](ArrowArrayStream* self, ArrowSchema* out) {
       auto& mine = *static_cast<counting_stream*>(self->private_data);
       ArrowArray unused;
@@ -375,9 +505,9 @@ TEST_F(arrow_import, releases_what_a_stream_gave_once) {
     static std::int64_t numbers[] = {5, 5, std::numeric_limits<std::int64_t>::min()};
     static const void* buffers[] = {nullptr, nullptr};
     buffers[1] = &numbers[mine.next++];
-    static ArrowArray column{1, 0, 0, 2, 0, buffers, nullptr, nullptr, nullptr, nullptr};
+    static ArrowArray column{1, 0, 0, 2, 0, buffers, nullptr, nullptr, keep<ArrowArray>, nullptr};
     static ArrowArray* columns[] = {&column};
-    *out = {1, 0, 0, 1, 1, no_bitmap, columns, nullptr, nullptr, nullptr};
+    *out = {1, 0, 0, 1, 1, no_bitmap, columns, nullptr, keep<ArrowArray>, nullptr};
     out->release = [](ArrowArray* array) {
       ++releases;
       array->release = nullptr;

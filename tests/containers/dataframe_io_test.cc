@@ -20,6 +20,10 @@
 namespace far {
 namespace {
 
+// A release() of what the test frees itself.
+template <typename Struct>
+void keep(Struct*) {}
+
 class dataframe_io : public heap::real_pager_test<> {
  protected:
   dataframe_io() {
@@ -302,14 +306,14 @@ TEST_F(dataframe_io, imports_other_types_and_refuses_those_that_it_does_not_have
   const void* short_buffers[] = {nullptr, shorts};
   const void* text_buffers[] = {valid, offsets, texts};
   const void* no_buffers[] = {nullptr};
-  ArrowArray arrays[] = {{4, 0, 0, 2, 0, short_buffers, nullptr, nullptr, nullptr, nullptr},
-                         {4, 1, 0, 3, 0, text_buffers, nullptr, nullptr, nullptr, nullptr}};
-  ArrowSchema schemas[] = {{"s", "number", nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr},
-                           {"u", "text", nullptr, 2, 0, nullptr, nullptr, nullptr, nullptr}};
+  ArrowArray arrays[] = {{4, 0, 0, 2, 0, short_buffers, nullptr, nullptr, keep<ArrowArray>, nullptr},
+                         {4, 1, 0, 3, 0, text_buffers, nullptr, nullptr, keep<ArrowArray>, nullptr}};
+  ArrowSchema schemas[] = {{"s", "number", nullptr, 0, 0, nullptr, nullptr, keep<ArrowSchema>, nullptr},
+                           {"u", "text", nullptr, 2, 0, nullptr, nullptr, keep<ArrowSchema>, nullptr}};
   ArrowArray* array_children[] = {&arrays[0], &arrays[1]};
   ArrowSchema* schema_children[] = {&schemas[0], &schemas[1]};
-  const ArrowArray array{3, 0, 1, 1, 2, no_buffers, array_children, nullptr, nullptr, nullptr};
-  const ArrowSchema schema{"+s", "", nullptr, 0, 2, schema_children, nullptr, nullptr, nullptr};
+  const ArrowArray array{3, 0, 1, 1, 2, no_buffers, array_children, nullptr, keep<ArrowArray>, nullptr};
+  const ArrowSchema schema{"+s", "", nullptr, 0, 2, schema_children, nullptr, keep<ArrowSchema>, nullptr};
   dataframe frame(*home_);
   import_from_arrow(schema, array, frame);
   ASSERT_EQ(frame.rows(), 3u);
@@ -319,7 +323,7 @@ TEST_F(dataframe_io, imports_other_types_and_refuses_those_that_it_does_not_have
   EXPECT_EQ(frame["text"].at(2), cell("ccc"));
   // The same rows, by offsets of the columns.
   arrays[0].offset = arrays[1].offset = 1;
-  const ArrowArray shifted{3, 0, 0, 1, 2, no_buffers, array_children, nullptr, nullptr, nullptr};
+  const ArrowArray shifted{3, 0, 0, 1, 2, no_buffers, array_children, nullptr, keep<ArrowArray>, nullptr};
   dataframe again(*home_);
   import_from_arrow(schema, shifted, again);
   expect_same(frame, again);

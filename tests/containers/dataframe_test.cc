@@ -13,6 +13,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -521,6 +522,32 @@ TEST_F(dataframes, are_grouped_by_columns) {
   const dataframe one = lonely.group_by({"key"}, {{"value", aggregate::median}, {"value", aggregate::count}});
   EXPECT_EQ(one["value_median"].at(0), cell(null));
   EXPECT_EQ(one["value_count"].at(0), cell(std::int64_t{0}));
+}
+
+// Frames that were made of one another change each on a thread of its own, and see nothing of each other's texts.
+TEST_F(dataframes, that_were_made_of_one_another_get_texts_of_their_own) {
+  dataframe all = frame_of(some(1'000, 12));
+  dataframe some_rows = all.filter("number", std::int64_t{0}, null);
+  const auto append = [](dataframe& to, const std::string& prefix) {
+    for (int i = 0; i < 5'000; ++i) to.append({null, null, null, prefix + std::to_string(i)});
+  };
+  const std::size_t begin = some_rows.rows();
+  std::thread other([&] { append(some_rows, "text of the other "); });
+  append(all, "text of this one ");
+  other.join();
+  for (std::size_t i = 0; i < 5'000; i += 7) {
+    EXPECT_EQ(all["text"].at(1'000 + i), cell("text of this one " + std::to_string(i)));
+    EXPECT_EQ(some_rows["text"].at(begin + i), cell("text of the other " + std::to_string(i)));
+  }
+  EXPECT_EQ(all["text"].find_code("text of the other 0"), -1);
+  EXPECT_EQ(some_rows["text"].find_code("text of this one 0"), -1);
+  EXPECT_EQ(all["text"].find_code("maybe"), some_rows["text"].find_code("maybe"));
+  // Without a new text the dictionary is shared, and a frame that is alone with its own appends to it.
+  const dataframe shares = all.filter("flag", true, true);
+  EXPECT_EQ(&shares["text"].dictionary(), &all["text"].dictionary());
+  const void* const before = &some_rows["text"].dictionary();
+  some_rows.append({null, null, null, "one more"});
+  EXPECT_EQ(&some_rows["text"].dictionary(), before);
 }
 
 // Several times the budget, so that every operation evicts what it has made.

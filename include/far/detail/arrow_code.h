@@ -205,13 +205,41 @@ FAR_LIBRARY_CODE void export_to_arrow(const dataframe& from, std::size_t first, 
   array = detail::to_array(std::move(arrays), count, 0);
 }
 
-FAR_LIBRARY_CODE void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array, dataframe& to) {
-  if (std::string_view(schema.format) != "+s" || schema.n_children != array.n_children) {
+namespace detail {
+
+// Checks that it is a table, and that its columns are there.
+inline void check_arrow_table(const ArrowSchema& schema) {
+  check_arrow_schema(&schema, "table");
+  const bool has_children = schema.n_children == 0 || (schema.n_children > 0 && schema.children != nullptr);
+  if (std::string_view(schema.format) != "+s" || !has_children) {
     throw std::invalid_argument("an Arrow table is an array of structs, with a child for each column");
   }
-  const auto columns = static_cast<std::size_t>(schema.n_children);
-  std::vector<detail::arrow_reader> readers;
-  for (std::size_t i = 0; i < columns; ++i) readers.emplace_back(*schema.children[i], *array.children[i]);
+  for (std::int64_t i = 0; i < schema.n_children; ++i) {
+    const ArrowSchema* const child = schema.children[i];
+    const bool has_name = child != nullptr && child->release != nullptr && child->name != nullptr;
+    check_arrow_schema(child, "column " + (has_name ? "'" + std::string(child->name) + "'" : std::to_string(i)));
+  }
+}
+
+inline std::vector<arrow_reader> readers_of(const ArrowSchema& schema, const ArrowArray& array) {
+  check_arrow_table(schema);
+  check_arrow_array(&array, 0, 1, "table");
+  if (schema.n_children != array.n_children || (array.n_children > 0 && array.children == nullptr)) {
+    throw std::invalid_argument("an Arrow table is an array of structs, with a child for each column");
+  }
+  std::vector<arrow_reader> readers;
+  for (std::int64_t i = 0; i < schema.n_children; ++i) {
+    if (array.children[i] == nullptr) refuse_arrow("column " + std::to_string(i), "has no array");
+    readers.emplace_back(*schema.children[i], *array.children[i], array.offset + array.length);
+  }
+  return readers;
+}
+
+}  // namespace detail
+
+FAR_LIBRARY_CODE void import_from_arrow(const ArrowSchema& schema, const ArrowArray& array, dataframe& to) {
+  const std::vector<detail::arrow_reader> readers = detail::readers_of(schema, array);
+  const std::size_t columns = readers.size();
   if (to.names().empty()) {
     // Throws at a name that is there twice, before the frame has any of the columns.
     dataframe same(to.home());
@@ -224,7 +252,7 @@ FAR_LIBRARY_CODE void import_from_arrow(const ArrowSchema& schema, const ArrowAr
     is_same = names[i] == readers[i].name() && to.column_at(i).type() == readers[i].type();
   }
   if (!is_same) throw std::invalid_argument("the Arrow table has other columns than the data frame");
-  const detail::arrow_view structs{array};
+  const detail::arrow_view structs(array);
   std::vector<cell> row(columns);
   for (std::size_t at = 0; at < static_cast<std::size_t>(array.length); ++at) {
     const bool is_null = structs.is_null(at);
@@ -236,19 +264,26 @@ FAR_LIBRARY_CODE void import_from_arrow(const ArrowSchema& schema, const ArrowAr
 }
 
 FAR_LIBRARY_CODE void import_from_arrow(ArrowArrayStream& from, dataframe& to) {
+  if (from.release == nullptr || from.get_schema == nullptr || from.get_next == nullptr) {
+    throw std::invalid_argument("the Arrow stream is released, or lacks functions");
+  }
   const auto require = [&from](int code) {
     if (code == 0) return;
-    const char* const said = from.get_last_error(&from);
+    const char* const said = from.get_last_error == nullptr ? nullptr : from.get_last_error(&from);
     throw std::runtime_error("the Arrow stream has ended with an error: " +
                              (said == nullptr ? std::generic_category().message(code) : std::string(said)));
   };
   detail::arrow_owned<ArrowSchema> schema;
   require(from.get_schema(&from, &schema.value));
   // The columns come also where no batch does, and what is refused is refused before any.
+  detail::check_arrow_table(schema.value);
+  constexpr auto keep = [](ArrowArray*) {};
   ArrowArray no_values{};
+  no_values.release = keep;
   no_values.dictionary = &no_values;
   std::vector<ArrowArray*> children(static_cast<std::size_t>(schema.value.n_children), &no_values);
   ArrowArray no_rows{};
+  no_rows.release = keep;
   no_rows.n_children = schema.value.n_children;
   no_rows.children = children.data();
   import_from_arrow(schema.value, no_rows, to);

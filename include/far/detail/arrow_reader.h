@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -56,8 +57,40 @@ struct arrow_owned {
   return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(fraction + 1024, exponent - 25));
 }
 
+[[noreturn]] inline void refuse_arrow(const std::string& what, std::string_view why) {
+  throw std::invalid_argument("the Arrow " + what + " " + std::string(why));
+}
+
+// Checks that the struct may be read: it is not released, and has a format.
+inline void check_arrow_schema(const ArrowSchema* schema, const std::string& what) {
+  if (schema == nullptr || schema->release == nullptr) refuse_arrow(what, "has no schema, or one that is released");
+  if (schema->format == nullptr) refuse_arrow(what, "has no format");
+}
+
+// Checks that the rows up to `rows` may be read, as far as the struct says: how long a buffer is, it does not. No other
+// buffer than the bitmap is looked at.
+inline void check_arrow_array(const ArrowArray* array, std::int64_t rows, std::int64_t buffers,
+                              const std::string& what) {
+  // So that places in buffers can be computed.
+  constexpr std::int64_t longest = std::numeric_limits<std::int64_t>::max() / 16 - 1;
+  if (array == nullptr || array->release == nullptr) refuse_arrow(what, "has no array, or one that is released");
+  if (array->length < 0 || array->length > longest) refuse_arrow(what, "has a length that cannot be");
+  if (array->offset < 0 || array->offset > longest - array->length) {
+    refuse_arrow(what, "has an offset that cannot be");
+  }
+  if (array->null_count < -1 || array->null_count > array->length)
+    refuse_arrow(what, "has a null count that cannot be");
+  if (array->length < rows) refuse_arrow(what, "has fewer rows than its table");
+  if (array->length == 0) return;
+  if (array->n_buffers < buffers || array->buffers == nullptr) refuse_arrow(what, "has too few buffers");
+  if (array->null_count > 0 && array->buffers[0] == nullptr) refuse_arrow(what, "has nulls, but no bitmap of them");
+}
+
 // The buffers of an array. Requires of all: the array has the layout, and the row.
-struct arrow_view {
+class arrow_view {
+ public:
+  explicit arrow_view(const ArrowArray& of) : array(of) {}
+
   const ArrowArray& array;
 
   [[nodiscard]] bool is_null(std::size_t row) const {
@@ -69,44 +102,70 @@ struct arrow_view {
   }
   template <typename T>
   [[nodiscard]] T number(std::size_t row) const {
-    return static_cast<const T*>(array.buffers[1])[row + static_cast<std::size_t>(array.offset)];
+    return element<T>(1, row + static_cast<std::size_t>(array.offset));
   }
+  // Nothing: the offsets are none.
   template <typename Offset>
-  [[nodiscard]] std::string text(std::size_t row) const {
-    const Offset* const offsets = static_cast<const Offset*>(array.buffers[1]) + array.offset + row;
-    if (offsets[0] == offsets[1]) return {};  // there may be no buffer
-    return {static_cast<const char*>(array.buffers[2]) + offsets[0], static_cast<std::size_t>(offsets[1] - offsets[0])};
+  [[nodiscard]] std::optional<std::string> text(std::size_t row) const {
+    const auto first = number<Offset>(row);
+    const auto end = number<Offset>(row + 1);
+    if (first < 0 || end < first) return std::nullopt;
+    if (first == end) return std::string();  // there may be no buffer
+    if (array.buffers[2] == nullptr) return std::nullopt;
+    return std::string(static_cast<const char*>(array.buffers[2]) + first, static_cast<std::size_t>(end - first));
   }
-  // A length, and up to 12 characters, or the first four, the number of a buffer and the place in it.
-  [[nodiscard]] std::string viewed_text(std::size_t row) const {
-    std::array<std::int32_t, 4> view{};
-    const char* const at =
-        static_cast<const char*>(array.buffers[1]) + (row + static_cast<std::size_t>(array.offset)) * sizeof view;
-    std::memcpy(view.data(), at, sizeof view);
+  // A length, and up to 12 characters, or the first four, the number of a buffer and the place in it. The last buffer
+  // has the lengths of those with texts. Nothing: the text is in none of them.
+  [[nodiscard]] std::optional<std::string> viewed_text(std::size_t row) const {
+    using view_numbers = std::array<std::int32_t, 4>;
+    const auto view = number<view_numbers>(row);
     const auto length = static_cast<std::size_t>(view[0]);
-    if (length <= 12) return {at + sizeof view[0], length};
-    return {static_cast<const char*>(array.buffers[2 + view[2]]) + view[3], length};
+    if (view[0] < 0) return std::nullopt;
+    if (length <= 12) {
+      const auto at = (row + static_cast<std::size_t>(array.offset)) * sizeof view + sizeof view[0];
+      return std::string(static_cast<const char*>(array.buffers[1]) + at, length);
+    }
+    const std::int64_t buffer = view[2];
+    const std::int64_t lengths = array.n_buffers - 1;
+    if (buffer < 0 || buffer >= lengths - 2 || array.buffers[lengths] == nullptr) return std::nullopt;
+    const auto there = element<std::int64_t>(static_cast<std::size_t>(lengths), static_cast<std::size_t>(buffer));
+    const auto* const texts = static_cast<const char*>(array.buffers[2 + buffer]);
+    if (texts == nullptr || view[3] < 0 || there - view[3] < view[0]) return std::nullopt;
+    return std::string(texts + view[3], length);
+  }
+
+ private:
+  // Buffers need no alignment.
+  template <typename T>
+  [[nodiscard]] T element(std::size_t buffer, std::size_t at) const {
+    T value;
+    std::memcpy(&value, static_cast<const std::byte*>(array.buffers[buffer]) + at * sizeof(T), sizeof value);
+    return value;
   }
 };
 
 // A column that is imported: what its type becomes, and its values. Throws std::invalid_argument, which names column
-// and type, when a data frame has no such type.
+// and type, when a data frame has no such type, or the structs cannot be right.
 class arrow_reader {
  public:
-  // Both outlive it.
-  arrow_reader(const ArrowSchema& schema, const ArrowArray& array)
-      : name_(schema.name == nullptr ? "" : schema.name), format_(schema.format), array_{array} {
+  // Both outlive it. Rows up to `rows` are read.
+  arrow_reader(const ArrowSchema& schema, const ArrowArray& array, std::int64_t rows)
+      : arrow_reader(schema.name == nullptr ? "" : schema.name, schema, array, rows) {}
+  arrow_reader(std::string name, const ArrowSchema& schema, const ArrowArray& array, std::int64_t rows)
+      : name_(std::move(name)), format_(checked(schema, name_).format), array_(array) {
     if (schema.dictionary == nullptr) {
       type_ = type_of_format();
-      return;
+    } else {
+      if (!is_integer()) refuse("dictionary with indices that are no integers");
+      if (array.dictionary == nullptr) refuse_arrow("column '" + name_ + "'", "lacks its dictionary");
+      if (schema.dictionary->dictionary != nullptr) refuse("dictionary of others than texts");
+      texts_ = std::make_unique<arrow_reader>(name_, *schema.dictionary, *array.dictionary, 0);
+      type_ = texts_->type_;
+      if (type_ != column_type::text) refuse("dictionary of others than texts");
     }
-    if (array.dictionary == nullptr)
-      throw std::invalid_argument("the Arrow column '" + name_ + "' lacks its dictionary");
-    texts_ = std::make_unique<arrow_reader>(*schema.dictionary, *array.dictionary);
-    texts_->name_ = name_;
-    type_ = texts_->type_;
-    if (type_ != column_type::text || texts_->texts_ != nullptr) refuse("dictionary of others than texts");
-    if (!is_integer()) refuse("dictionary with indices that are no integers");
+    const bool has_texts = texts_ == nullptr && type_ == column_type::text;
+    check_arrow_array(&array, rows, has_texts ? 3 : 2, described());
+    if (array.length > 0 && array.buffers[1] == nullptr) refuse_arrow(described(), "lacks the buffer of its values");
   }
 
   // May be empty.
@@ -124,11 +183,21 @@ class arrow_reader {
       case column_type::time: return time(row);
       case column_type::text: break;
     }
-    if (format_ == "vu") return array_.viewed_text(row);
-    return format_ == "u" ? array_.text<std::int32_t>(row) : array_.text<std::int64_t>(row);
+    std::optional<std::string> found = format_ == "vu"  ? array_.viewed_text(row)
+                                       : format_ == "u" ? array_.text<std::int32_t>(row)
+                                                        : array_.text<std::int64_t>(row);
+    if (!found) refuse_arrow(described(), "has a text in row " + std::to_string(row) + " that is in no buffer");
+    return *std::move(found);
   }
 
  private:
+  [[nodiscard]] static const ArrowSchema& checked(const ArrowSchema& schema, const std::string& name) {
+    check_arrow_schema(&schema, "column '" + name + "'");
+    return schema;
+  }
+  [[nodiscard]] std::string described() const {
+    return "column '" + name_ + "' of type " + std::string(name_of(type_)) + " (format '" + std::string(format_) + "')";
+  }
   [[noreturn]] void refuse(std::string_view what) const {
     throw std::invalid_argument("the Arrow column '" + name_ + "' has the type " + std::string(what) + " (format '" +
                                 std::string(format_) + "'), which a data frame does not have");

@@ -155,7 +155,7 @@ FAR_LIBRARY_CODE cell column::cell_of(std::uint8_t number) const {
 }
 FAR_LIBRARY_CODE cell column::cell_of(std::int32_t number) const {
   if (type_ == column_type::text) {
-    return number < 0 ? cell(null) : cell((*dictionary_)[static_cast<std::size_t>(number)]);
+    return number < 0 ? cell(null) : cell(texts_.all()[static_cast<std::size_t>(number)]);
   }
   return number == null_as<std::int32_t>() ? cell(null) : cell_of(std::int64_t{number});
 }
@@ -244,8 +244,7 @@ FAR_LIBRARY_CODE column column::like(const tag& in) const {
   visit([&](const auto& all) { empty.values_ = std::remove_cvref_t<decltype(all)>(empty.home()); });
   empty.where_ = where_;
   empty.costs_ = costs_;
-  empty.dictionary_ = dictionary_;
-  empty.code_of_ = code_of_;
+  empty.texts_ = texts_;
   return empty;
 }
 
@@ -256,8 +255,7 @@ FAR_LIBRARY_CODE work column::place_groups(unsigned passes) const {
 }
 
 FAR_LIBRARY_CODE std::int32_t column::find_code(std::string_view text) const {
-  const auto found = code_of_->find(std::string(text));
-  return found == code_of_->end() ? -1 : found->second;
+  return texts_.find(text);
 }
 
 template <typename T>
@@ -432,9 +430,7 @@ FAR_LIBRARY_CODE std::int32_t column::code_to_append(const cell& value) {
   if (std::holds_alternative<std::monostate>(value)) return no_code;
   const auto* const text = std::get_if<std::string>(&value);
   if (text == nullptr) throw_wrong_type();
-  const auto [at, is_new] = code_of_->try_emplace(*text, static_cast<std::int32_t>(dictionary_->size()));
-  if (is_new) dictionary_->push_back(*text);
-  return at->second;
+  return texts_.add(*text);
 }
 
 FAR_LIBRARY_CODE void column::require_order() const {

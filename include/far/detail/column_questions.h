@@ -114,10 +114,10 @@ FAR_LIBRARY_CODE vector<std::size_t> column::rows_of_outermost(std::size_t count
 
 FAR_LIBRARY_CODE vector<std::size_t> column::rows_containing(std::string_view text) const {
   if (type_ != column_type::text) throw_wrong_type();
-  std::vector<bool> is_wanted(dictionary_->size());
+  std::vector<bool> is_wanted(dictionary().size());
   std::vector<interval<std::int32_t>> wanted;  // codes that follow one another
-  for (std::int32_t code = 0; code < static_cast<std::int32_t>(dictionary_->size()); ++code) {
-    if ((*dictionary_)[static_cast<std::size_t>(code)].find(text) == std::string::npos) continue;
+  for (std::int32_t code = 0; code < static_cast<std::int32_t>(dictionary().size()); ++code) {
+    if (dictionary()[static_cast<std::size_t>(code)].find(text) == std::string::npos) continue;
     is_wanted[static_cast<std::size_t>(code)] = true;
     if (!wanted.empty() && wanted.back().highest + 1 == code) {
       wanted.back().highest = code;
