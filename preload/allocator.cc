@@ -24,7 +24,7 @@
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
 #include "preload/jemalloc.h"
-#include "preload/limits.h"
+#include "preload/resource_limits.h"
 #include "preload/runtime_blocks.h"
 
 // Read by jemalloc when it starts. One automatic arena, which is local; the far arenas are made explicitly. Freed

@@ -22,7 +22,7 @@
 #include "preload/hinted_places.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
-#include "preload/limits.h"
+#include "preload/resource_limits.h"
 #include "preload/memory_locks.h"
 #include "preload/runtime.h"
 

@@ -20,7 +20,7 @@
 #include "platform/runtime_thread.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
-#include "preload/limits.h"
+#include "preload/resource_limits.h"
 #include "preload/memory_calls.h"
 #include "preload/runtime.h"
 #include "preload/shared_segments.h"

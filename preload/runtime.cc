@@ -40,7 +40,7 @@
 #include "preload/fork.h"
 #include "preload/guests.h"
 #include "preload/in_runtime.h"
-#include "preload/limits.h"
+#include "preload/resource_limits.h"
 #include "preload/membership.h"
 #include "preload/report.h"
 #include "preload/restricted_program.h"

@@ -185,6 +185,7 @@ class replicated_test : public testing::Test {
     chosen.copies = copies;
     chosen.clock = &clock_;
     chosen.lost_after_ns = 1000 * ms;
+    queue_.reset();  // that of the layer before
     tested_ = std::move(replicated_backend::create(std::move(owned), chosen)).value();
     queue_ = tested_->open_channel(16).value();
   }

@@ -1,4 +1,4 @@
-#include "preload/limits.h"
+#include "preload/resource_limits.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
