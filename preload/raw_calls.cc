@@ -260,10 +260,12 @@ bool copies_memory(const child_call& call) noexcept {
 // A child with a copy of the memory needs everything that fork() does, so the call is made inside the fork protocol.
 // The caller sets the child's stack, if there is to be one.
 long make_copied_child(const child_call& call, long (*kernel)(long number, const call_arguments&)) {
-  if ((call.flags & CLONE_SETTLS) != 0) {
+  // A child replaces the runtime's descriptors by its own, under the same numbers. In a table that it shared with its
+  // parent, the parent's misses would be resolved in the child's memory.
+  if ((call.flags & (CLONE_SETTLS | CLONE_FILES)) != 0) {
     log_line(log_level::error,
-             "a clone with memory and thread-local storage of its own cannot be served with far memory and fails; use "
-             "fork");
+             "a clone with memory of its own and %s cannot be served with far memory and fails; use fork",
+             (call.flags & CLONE_SETTLS) != 0 ? "other thread-local storage" : "its parent's descriptors");
     return -EINVAL;
   }
   // The parent holds locks until the child is made, so it cannot wait for the child to call exec. It could not notice

@@ -208,6 +208,18 @@ void make_children() {
   std::printf("%zu wrong\n", wrong);
 }
 
+// A child that shares its parent's descriptors: served, or refused, but never at the cost of the parent's bytes.
+void share_descriptors() {
+  pattern data(48 * mib);
+  const auto child = static_cast<pid_t>(call(SYS_clone, CLONE_FILES | SIGCHLD));
+  if (child == 0) end_child(data);
+  std::fprintf(stderr, "clone %d\n", child < 0 ? child : code_of(child));
+  std::size_t wrong = data.wrong();
+  for (std::size_t i = 0; i < data.count; ++i) data.words[i] = value_of(i);
+  wrong += data.wrong();
+  std::printf("%zu wrong\n", wrong);
+}
+
 // ---- signals ----
 
 volatile int handled = 0;
@@ -495,6 +507,7 @@ int main(int count, char** arguments) {
   if (part == "rearrange") rearrange();
   if (part == "map") map_raw();
   if (part == "children") make_children();
+  if (part == "descriptors") share_descriptors();
   if (part == "signals") call_beside_signals();
   if (part == "actions") change_actions_at_once();
   if (part == "main-thread") end_the_main_thread();

@@ -60,6 +60,14 @@ class RawCalls(Outside):
     def test_children_see_every_byte(self):
         self.outsider("children")
 
+    def test_a_child_with_its_parents_descriptors_is_refused(self):
+        program = [support.PROGRAMS / "outsider", "descriptors", self.WAY]
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                outcome = self.compare(program, 24 * support.MIB, mode, 16 * support.MIB)
+                self.assertIn("its parent's descriptors cannot be served", outcome.err)
+                self.assertIn("clone -22", outcome.err)
+
     def test_transfers_within_the_process(self):
         self.outsider("within")
 
