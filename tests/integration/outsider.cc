@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 namespace {
@@ -361,6 +362,50 @@ void die_with_robust_mutexes() {
   }
 }
 
+// A list that the program gives to the kernel itself, and that is nonsense by the time the thread ends.
+struct nonsense {
+  void* next;
+  long offset;
+  void* pending;
+};
+
+void* leave_nonsense(void* list) {
+  const long result = call(SYS_set_robust_list, address(list), sizeof(nonsense));
+  return reinterpret_cast<void*>(result);
+}
+
+void end_with_nonsense() {
+  static nonsense lists[3];
+  lists[0] = {&lists[0], std::numeric_limits<long>::min(), &lists[1]};
+  lists[1] = {reinterpret_cast<void*>(0x123450), 8, nullptr};
+  lists[2] = {&lists[1], 16, reinterpret_cast<void*>(-8)};
+  void* const nowhere = reinterpret_cast<void*>(0x1000);
+  for (void* list :
+       {static_cast<void*>(&lists[0]), static_cast<void*>(&lists[1]), static_cast<void*>(&lists[2]), nowhere}) {
+    pthread_t thread;
+    void* result = nullptr;
+    if (pthread_create(&thread, nullptr, leave_nonsense, list) != 0) std::abort();
+    pthread_join(thread, &result);
+    std::printf("ended, %ld\n", reinterpret_cast<long>(result));
+  }
+}
+
+// A child that asks for its own rights again and again, for longer than the runtime takes to settle in it.
+void ask_for_rights() {
+  const pid_t child = fork();
+  if (child == 0) {
+    timespec start{};
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+      if (setresuid(getuid(), geteuid(), geteuid()) != 0) _exit(1);
+      clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - start.tv_sec < 4);
+    _exit(7);
+  }
+  std::printf("child %d\n", code_of(child));
+}
+
 void* use_memory(void* context) {
   volatile char on_stack[20 * page];
   for (std::size_t i = 0; i < sizeof on_stack; i += page) on_stack[i] = static_cast<char>(i / page);
@@ -512,6 +557,8 @@ int main(int count, char** arguments) {
   if (part == "actions") change_actions_at_once();
   if (part == "main-thread") end_the_main_thread();
   if (part == "robust") die_with_robust_mutexes();
+  if (part == "nonsense") end_with_nonsense();
+  if (part == "rights") ask_for_rights();
   if (part == "stacks") run_on_own_stacks();
   if (part == "registers") keep_registers();
   if (part == "within") transfer_within_itself();

@@ -103,6 +103,12 @@ class Ends(Outside):
     def test_robust_mutexes_in_far_memory(self):
         self.both([support.PROGRAMS / "outsider", "robust", "name"], 24 * support.MIB, 16 * support.MIB)
 
+    def test_robust_lists_of_nonsense(self):
+        self.both([support.PROGRAMS / "outsider", "nonsense", "name"], 24 * support.MIB)
+
+    def test_rights_that_change_while_a_child_settles(self):
+        self.both([support.PROGRAMS / "outsider", "rights", "name"], 24 * support.MIB)
+
 
 if __name__ == "__main__":
     support.main()
