@@ -22,6 +22,7 @@
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
 #include "preload/resource_limits.h"
+#include "preload/restricted_program.h"
 #include "preload/runtime.h"
 #include "preload/shared_segments.h"
 #if defined(__x86_64__)
@@ -208,6 +209,8 @@ bool serve_raw_call(long number, const call_arguments& arguments, long* result) 
     report_at_exit();
   } else if (number == SYS_exit) {
     end_thread_without_c_library(number_of(arguments[0]));
+  } else if (restricts_calls(number, arguments[0])) {
+    note_restriction();
   } else {
     served = serve_memory_call(number, arguments, result);
   }

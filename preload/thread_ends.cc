@@ -340,6 +340,13 @@ void end_with_last_thread() noexcept {
   std::exit(exit_code >> 8);
 }
 
+bool waits_for_vfork(pid_t thread) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", static_cast<int>(thread));
+  char text[512];
+  return read_text(path, text) && state_in(text) == 'D';
+}
+
 void release_pages_of_ended_threads() noexcept {
   pager::pager* const far = active_pager();
   if (far == nullptr) return;

@@ -274,12 +274,13 @@ class Inline(unittest.TestCase):
                 self.assertEqual(support.run_far(program, 32 * support.MIB, far="memory:", mode=mode, deadline_s=30).code, -9)
 
     def test_the_default_for_a_program_with_a_filter_of_its_own(self):
-        program = [support.PROGRAMS / "sandboxed", "64"]
-        native = support.run(program)
-        support.need(native.code != 77, "no seccomp here")
-        self.assertEqual(native.code, 0, native)
-        outcome = support.run_far(program, 16 * support.MIB, far="memory:")
-        self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+        for program in ([support.PROGRAMS / "sandboxed", "64"], [support.PROGRAMS / "sandboxed", "64", "stop"]):
+            native = support.run(program)
+            support.need(native.code != 77, "no seccomp here")
+            self.assertEqual(native.code, 0, native)
+            outcome = support.run_far(program, 16 * support.MIB, far="memory:")
+            self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+            self.assertIn("farheap: peak local", outcome.err, outcome)
 
     def test_calls_of_the_c_library_cost_no_signal(self):
         command = support.farheap_command(["/bin/true"], 32 * support.MIB, "memory:", "inline")
