@@ -18,6 +18,7 @@
 #include "far/detail/api.h"
 #include "platform/call_on_stack.h"
 #include "platform/runtime_thread.h"
+#include "preload/descriptors.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
@@ -212,7 +213,7 @@ bool serve_raw_call(long number, const call_arguments& arguments, long* result) 
   } else if (restricts_calls(number, arguments[0])) {
     note_restriction();
   } else {
-    served = serve_memory_call(number, arguments, result);
+    served = serve_memory_call(number, arguments, result) || serve_descriptor_call(number, arguments, result);
   }
   errno = saved_errno;
   return served;

@@ -2,6 +2,7 @@
 // output is the same wherever it runs. WAY says how system calls are made: "asm" by instructions of its own, "name" by
 // the C library's syscall().
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -219,6 +220,32 @@ void share_descriptors() {
   for (std::size_t i = 0; i < data.count; ++i) data.words[i] = value_of(i);
   wrong += data.wrong();
   std::printf("%zu wrong\n", wrong);
+}
+
+// As daemons do, and children before they start another program. No descriptor of the runtime may be lost.
+void close_descriptors() {
+  pattern data(48 * mib);
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    call(SYS_close_range, 3, ~0U, 0);
+    end_child(data);
+  }
+  std::printf("child %d\n", code_of(child));
+  for (long number = 3; number < 1100; ++number) call(SYS_close, number);
+  std::size_t wrong = data.wrong();
+  const auto file = static_cast<int>(call(SYS_open, address("/dev/null"), O_RDWR));
+  for (long number = 3; number < 1100; ++number) {
+    if (number != file) call(SYS_dup3, file, number, O_CLOEXEC);
+#if defined(SYS_dup2)
+    if (number != file) call(SYS_dup2, file, number);
+#endif
+  }
+  wrong += data.wrong();
+  const long closed = call(SYS_close_range, 3, ~0U, 0);
+  wrong += data.wrong();
+  std::printf("%zu wrong, %ld\n", wrong, closed);
+  std::printf("%ld, and of what is not there %ld\n", call(SYS_dup3, 1, 1, 0), call(SYS_close, 700));
 }
 
 // ---- signals ----
@@ -553,6 +580,7 @@ int main(int count, char** arguments) {
   if (part == "map") map_raw();
   if (part == "children") make_children();
   if (part == "descriptors") share_descriptors();
+  if (part == "close") close_descriptors();
   if (part == "signals") call_beside_signals();
   if (part == "actions") change_actions_at_once();
   if (part == "main-thread") end_the_main_thread();

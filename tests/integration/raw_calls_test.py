@@ -68,6 +68,9 @@ class RawCalls(Outside):
                 self.assertIn("its parent's descriptors cannot be served", outcome.err)
                 self.assertIn("clone -22", outcome.err)
 
+    def test_descriptors_that_are_closed_and_replaced(self):
+        self.outsider("close")
+
     def test_transfers_within_the_process(self):
         self.outsider("within")
 
