@@ -215,6 +215,11 @@ TEST_P(RemoteHashMap, OneRoundTripForManyKeys) {
   }
   for (std::uint64_t i = 0; i < count; i += 2) ASSERT_EQ(mine.get(i), ~i);
   EXPECT_EQ(mine.statistics().calls, before + 1) << "what has come is here";
+  const std::span<const std::uint64_t> some(keys);
+  EXPECT_THROW(mine.get_many(some, std::span(found).first(some.size() - 1)), std::invalid_argument);
+  std::vector<const std::uint64_t*> places(some.size() - 1);
+  const scope now(farheap);
+  EXPECT_THROW(mine.find_many(now, some, std::span(places)), std::invalid_argument);
 }
 
 // What is here costs no call, so the server may be gone. Changes of it are calls of an inclusive map only.
