@@ -41,6 +41,7 @@ enum : std::uint32_t {
   options = 11,
   wait_and_add = 12,
   process = 13,
+  start_daemon = 15,
 };
 
 constexpr auto generous = 30s;  // for calls that are to succeed on a busy machine
@@ -62,6 +63,11 @@ std::uint64_t number_in(const std::vector<std::byte>& bytes) {
 
 std::string text_in(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void expect_gone(pid_t process_number) {
+  for (int i = 0; i < 3000 && kill(process_number, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_NE(kill(process_number, 0), 0);
 }
 
 template <typename Call>
@@ -207,8 +213,45 @@ TEST_P(Devices, EndWithTheirServer) {
   const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
   EXPECT_EQ(kill(its_process, 0), 0);
   server.signal(SIGKILL);
-  for (int i = 0; i < 3000 && kill(its_process, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_NE(kill(its_process, 0), 0);
+  expect_gone(its_process);
+}
+
+// A daemon is in a session of its own, and its parent has ended.
+TEST_P(Devices, TakeWhatTheyHaveStartedWithThem) {
+  const auto daemon_of = [](device& one) {
+    const auto number = static_cast<pid_t>(number_in(one.compute(start_daemon)));
+    EXPECT_EQ(kill(number, 0), 0);
+    return number;
+  };
+  device bystander = make();
+  const pid_t living = daemon_of(bystander);
+  pid_t left = 0;
+  {
+    device made = make();
+    left = daemon_of(made);
+  }
+  {
+    SCOPED_TRACE("the device is destructed");
+    expect_gone(left);
+  }
+  {
+    SCOPED_TRACE("the device crashes");
+    device made = make();
+    left = daemon_of(made);
+    EXPECT_EQ(reason_of([&] { made.compute(leave); }), reason::crashed);
+    expect_gone(left);
+  }
+  {
+    SCOPED_TRACE("the device hangs");
+    device made = make({.parameters = {}, .deadline = 1s});
+    left = daemon_of(made);
+    EXPECT_EQ(reason_of([&] { made.compute(hang); }), reason::timed_out);
+    expect_gone(left);
+  }
+  EXPECT_EQ(kill(living, 0), 0) << "of another device";
+  SCOPED_TRACE("the server is killed");
+  server.signal(SIGKILL);
+  expect_gone(living);
 }
 
 TEST_P(Devices, DoNotKeepAServerFromEnding) {
