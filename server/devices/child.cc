@@ -106,7 +106,7 @@ void confine(std::uint64_t room_bytes) {
 // come by it.
 class numbered_runner {
  public:
-  numbered_runner(const far_device_functions& plugin, const std::string& options) : runner_(plugin, options) {
+  numbered_runner(const device_parts::plugin_code& plugin, const std::string& options) : runner_(plugin, options) {
     bytes_.reserve(wire::most_device_bytes);
   }
 
@@ -307,9 +307,9 @@ std::optional<int> run_as_device(const std::vector<std::string>& arguments) {
   if (arguments.size() != 6 || arguments[0] != marker) return std::nullopt;
   if (!become_guarded(arguments[1])) return 1;
   const std::span<const std::byte> window = map_window(number_in(arguments[5]));
-  const result<const far_device_functions*> plugin = device_parts::load_plugin(arguments[2]);
+  const result<device_parts::plugin_code> plugin = device_parts::load_plugin(arguments[2]);
   std::optional<numbered_runner> runner;
-  if (plugin) runner.emplace(*plugin.value(), arguments[3]);
+  if (plugin) runner.emplace(plugin.value(), arguments[3]);
   device_service service(runner ? &*runner : nullptr, plugin ? "" : plugin.error().message, window);
   confine(number_in(arguments[4]));
   const int code = service.run();

@@ -33,6 +33,8 @@ class troublemaker final : public far::plugin::device {
     process = 13,
     slow_to_save = 14,  // arguments: microseconds that save() takes from now on
     start_daemon = 15,  // result: the number of its process, which is in a session of its own
+    throw_behind_result = 16,
+    throw_unfit = 17,  // a text that is long, and controls terminals
   };
 
   troublemaker(std::string_view options_of_operator, far::plugin::bytes parameters) : options_(options_of_operator) {
@@ -50,7 +52,10 @@ class troublemaker final : public far::plugin::device {
     if (object == 13) throw std::invalid_argument("not this one");
     value_ = far::plugin::take<std::uint64_t>(contents);
   }
-  void erase(std::uint64_t) override { throw far::plugin::no_object(); }
+  void erase(std::uint64_t object) override {
+    if (object == 13) throw std::invalid_argument("not that one");
+    throw far::plugin::no_object();
+  }
 
   void compute(std::uint32_t opcode, far::plugin::bytes arguments, far::plugin::output& into) override {
     switch (opcode) {
@@ -58,6 +63,8 @@ class troublemaker final : public far::plugin::device {
       case value: return into.append(value_);
       case throw_text: throw std::runtime_error("a text");
       case throw_number: throw 7;
+      case throw_behind_result: into.append(std::string_view("a part of a result, ")); throw std::runtime_error("a text");
+      case throw_unfit: throw std::runtime_error("\x1b[2J\n" + std::string(100'000, '\xff'));
       case hang: return spin();
       case write_outside: *nowhere_ = 1; return;
       case take_memory: return take_memory_of(far::plugin::take<std::uint64_t>(arguments));
