@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
-#include "preload/resource_limits.h"
 #include "preload/native_program.h"
+#include "preload/resource_limits.h"
 #include "preload/runtime.h"
 #include "preload/settings.h"
 

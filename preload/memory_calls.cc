@@ -22,8 +22,8 @@
 #include "preload/hinted_places.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
-#include "preload/resource_limits.h"
 #include "preload/memory_locks.h"
+#include "preload/resource_limits.h"
 #include "preload/runtime.h"
 
 namespace far::preload {

@@ -20,8 +20,8 @@
 #include "platform/runtime_thread.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
-#include "preload/resource_limits.h"
 #include "preload/memory_calls.h"
+#include "preload/resource_limits.h"
 #include "preload/runtime.h"
 #include "preload/shared_segments.h"
 #if defined(__x86_64__)
