@@ -1,7 +1,7 @@
 // A table of Parquet in far memory: the part in C++ of parquet.py, which has it read by PyArrow.
 //
-// Arrow's C stream interface is a struct that both know, so neither needs the other's headers or libraries. Batches come
-// in one at a time: neither the file nor the table has to fit in local memory.
+// Arrow's C stream interface is a struct that both know, so neither needs the other's headers or libraries. Batches
+// come in one at a time: neither the file nor the table has to fit in local memory.
 #include <cstddef>
 #include <exception>
 #include <string>

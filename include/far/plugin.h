@@ -79,8 +79,8 @@ struct far_device_functions {
 __attribute__((visibility("default"))) const struct far_device_functions* far_device_plugin(void);
 
 /* A plugin may define it, too: why this thread's last call of one of the functions was refused, the constructor among
- * them, or "". Without it, only what read(), compute() and save() write into their output says so. Clients get the first
- * FAR_DEVICE_FAILURE_BYTES. */
+ * them, or "". Without it, only what read(), compute() and save() write into their output says so. Clients get the
+ * first FAR_DEVICE_FAILURE_BYTES. */
 __attribute__((visibility("default"))) const char* far_device_failure(void);
 #define FAR_DEVICE_FAILURE_BYTES 1024u
 
@@ -356,9 +356,9 @@ far_device_functions functions_of() {
 }  // namespace detail
 }  // namespace far::plugin
 
-#define FAR_DETAIL_DEVICE_FAILURE                                                    \
+#define FAR_DETAIL_DEVICE_FAILURE                                                      \
   extern "C" __attribute__((visibility("default"))) const char* far_device_failure() { \
-    return far::plugin::detail::failure_text.data();                                 \
+    return far::plugin::detail::failure_text.data();                                   \
   }
 
 #define FAR_DEVICE_PLUGIN(Device, name, version)                                                      \

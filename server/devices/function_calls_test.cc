@@ -194,7 +194,8 @@ TEST_F(FunctionCalls, ThatAreRefusedSayWhyInTheLog) {
             std::string::npos)
       << unknown;
   const std::string newer = logged([](auto& one) { one.version = {"1.1"}; });
-  EXPECT_NE(newer.find("plugin 'unruly' 1.1, and computes them itself: there is unruly 1.0"), std::string::npos) << newer;
+  EXPECT_NE(newer.find("plugin 'unruly' 1.1, and computes them itself: there is unruly 1.0"), std::string::npos)
+      << newer;
   const std::string thrown = logged([](auto&) {}, unruly::throw_text);
   EXPECT_NE(thrown.find("a function of plugin 'unruly' refuses a call: a text"), std::string::npos) << thrown;
   lent->end(*client.to);

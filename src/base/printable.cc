@@ -20,7 +20,8 @@ std::size_t shown_bytes(std::string_view text) {
   const bool is_overlong = character < (bytes == 3 ? 0x800u : bytes == 4 ? 0x10000u : 0x80u);
   const bool is_surrogate = character >= 0xd800 && character < 0xe000;
   const bool is_control = character < 0xa0 || character == 0x2028 || character == 0x2029;
-  const bool turns_around = (character >= 0x202a && character <= 0x202e) || (character >= 0x2066 && character <= 0x2069);
+  const bool turns_around =
+      (character >= 0x202a && character <= 0x202e) || (character >= 0x2066 && character <= 0x2069);
   return is_overlong || is_surrogate || is_control || turns_around || character > 0x10ffff ? 0 : bytes;
 }
 

@@ -55,26 +55,25 @@ std::vector<std::byte> construction_of(std::string_view plugin, std::span<const 
   return bytes;
 }
 
-}  // namespace
-
 // The lines of wire::device_op::list as "sorted 1.0, counter 2.1".
-static std::string names_in(std::string_view list) {
+std::string names_in(std::string_view list) {
   std::istringstream lines{std::string(list)};
   std::string names;
   for (device_plugin one; lines >> one.name >> one.version >> one.interface_version;) {
-    names += (names.empty() ? "" : ", ") + printable(one.name, 31) + " " + printable(one.version, 31);
+    names += (names.empty() ? "" : ", ") + one.name + " " + one.version;
   }
-  return names;
+  return names.empty() ? "no other" : printable(names, most_text_bytes);
 }
+
+}  // namespace
 
 device_error failure_of(device_outcome outcome, const std::string& peer, std::string_view plugin,
                         std::string_view text) {
   if (outcome == device_outcome::unknown_plugin) {
     const bool is_server = peer != local_peer;
-    return device_error(reason::no_plugin,
-                        peer + ": there is no plugin '" + std::string(plugin) + "', but " + names_in(text) +
-                            "; construct one of these, or load the other: " +
-                            (is_server ? "farheapd --plugin FILE" : "memory:?plugin=FILE"));
+    return device_error(reason::no_plugin, peer + ": there is no plugin '" + std::string(plugin) + "', but " +
+                                               names_in(text) + "; construct one of these, or load the other: " +
+                                               (is_server ? "farheapd --plugin FILE" : "memory:?plugin=FILE"));
   }
   std::string what = peer + ": " + wire::name_of(outcome);
   if (!text.empty()) what.append(": ").append(printable(text, most_text_bytes));

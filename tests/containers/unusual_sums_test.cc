@@ -54,7 +54,10 @@ std::vector<unusual> all_unusual() {
       {"large of both signs", [](std::size_t i) { return i / 3 % 2 == 0 ? 1e308 : -1e308; }, std::nullopt},
       {"large, first those of one sign", [](std::size_t i) { return i < count / 2 ? 1e308 : -1e308; }, std::nullopt},
       {"large together", [](std::size_t i) { return i / 512 % 50 < 27 ? 2e304 : -2e304; }, std::nullopt},
-      {"thirds", [](std::size_t i) { return std::ldexp(static_cast<double>(i * 7919 % 1'000'003), static_cast<int>(i % 30)) / 3; },
+      {"thirds",
+       [](std::size_t i) {
+         return std::ldexp(static_cast<double>(i * 7919 % 1'000'003), static_cast<int>(i % 30)) / 3;
+       },
        std::nullopt},
       {"the least", [](std::size_t) { return std::numeric_limits<double>::denorm_min(); },
        count * std::numeric_limits<double>::denorm_min()},
@@ -114,8 +117,11 @@ class unusual_sums : public heap::far_tier_test {
     const auto grouped = [&](placement where) {
       home.evict_all();
       frame.place(where);
-      return frame.group_by({"key"}, {{"real", aggregate::sum}, {"real", aggregate::mean}, {"real", aggregate::min},
-                                      {"real", aggregate::max}, {"real", aggregate::count}});
+      return frame.group_by({"key"}, {{"real", aggregate::sum},
+                                      {"real", aggregate::mean},
+                                      {"real", aggregate::min},
+                                      {"real", aggregate::max},
+                                      {"real", aggregate::count}});
     };
     const dataframe there = grouped(placement::there);
     const dataframe here = grouped(placement::here);

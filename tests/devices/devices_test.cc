@@ -184,9 +184,7 @@ TEST_P(Devices, PassTheTextsOfTheirExceptionsOn) {
             peer + ": refused: the plugin threw something that is no std::exception");
   EXPECT_EQ(text_of([&] { made.compute(flood); }), peer + ": refused: the result is too long");
   EXPECT_EQ(text_of([&] { static_cast<void>(made.read(7)); }), peer + ": no such object");
-  EXPECT_EQ(text_of([&] {
-              device(tier(), "troublemaker", {.parameters = bytes_of("refuse"), .deadline = generous});
-            }),
+  EXPECT_EQ(text_of([&] { device(tier(), "troublemaker", {.parameters = bytes_of("refuse"), .deadline = generous}); }),
             peer + ": refused: as it was asked to");
   const std::string unfit = text_of([&] { made.compute(throw_unfit); });
   EXPECT_TRUE(unfit.starts_with(peer + ": refused: \\x1b[2J\\x0a")) << unfit;

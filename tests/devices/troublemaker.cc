@@ -63,7 +63,9 @@ class troublemaker final : public far::plugin::device {
       case value: return into.append(value_);
       case throw_text: throw std::runtime_error("a text");
       case throw_number: throw 7;
-      case throw_behind_result: into.append(std::string_view("a part of a result, ")); throw std::runtime_error("a text");
+      case throw_behind_result:
+        into.append(std::string_view("a part of a result, "));
+        throw std::runtime_error("a text");
       case throw_unfit: throw std::runtime_error("\x1b[2J\n" + std::string(100'000, '\xff'));
       case hang: return spin();
       case write_outside: *nowhere_ = 1; return;
