@@ -11,11 +11,13 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <thread>
 
 #include "base/check.h"
 #include "tests/support/loopback.h"
@@ -111,8 +113,14 @@ void device_server::continue_with_devices() {
 
 void device_server::signal(int number) {
   if (number == SIGSTOP) return stop_process(process_);
+  const std::vector<pid_t> orphans = number == SIGKILL ? devices() : std::vector<pid_t>();
   kill(process_, number);
-  if (number == SIGKILL) wait();
+  if (number != SIGKILL) return;
+  wait();
+  // Their guardians end them, and until then they answer.
+  for (const pid_t one : orphans) {
+    for (int i = 0; i < 3000 && kill(one, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 int device_server::wait() {

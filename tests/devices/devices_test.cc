@@ -178,7 +178,7 @@ TEST_P(Devices, PassTheTextsOfTheirExceptionsOn) {
   EXPECT_EQ(text_of([&] { made.compute(throw_text); }), peer + ": refused: a text");
   EXPECT_EQ(text_of([&] { static_cast<void>(made.ask(throw_behind_result)); }), peer + ": refused: a text");
   EXPECT_EQ(text_of([&] { made.write(13, bytes_of(1)); }), peer + ": refused: not this one");
-  EXPECT_EQ(text_of([&] { made.erase(13); }), peer + ": refused: not that one");
+  EXPECT_EQ(text_of([&] { made.erase(14); }), peer + ": refused: not that one");
   EXPECT_EQ(text_of([&] { made.write(0, {}); }), peer + ": refused: the arguments are too short");
   EXPECT_EQ(text_of([&] { made.compute(throw_number); }),
             peer + ": refused: the plugin threw something that is no std::exception");

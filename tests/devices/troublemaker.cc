@@ -53,7 +53,7 @@ class troublemaker final : public far::plugin::device {
     value_ = far::plugin::take<std::uint64_t>(contents);
   }
   void erase(std::uint64_t object) override {
-    if (object == 13) throw std::invalid_argument("not that one");
+    if (object == 14) throw std::invalid_argument("not that one");
     throw far::plugin::no_object();
   }
 
