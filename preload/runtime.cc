@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -262,20 +261,19 @@ void fit_far_tier_to_limit(settings& chosen) {
   chosen.far_uri = chosen.far_uri_under_limit;
 }
 
-// How many bytes around an object code of -ffar-objects wants; 0 if there is none, or none of this release.
-std::size_t object_bytes_of_program() {
+// How many bytes around an object code of -ffar-objects gets; 0 if there is none, or none of this release.
+std::size_t object_bytes_for_program(const settings& chosen) {
   const std::uint32_t* const wanted = &far_compiled_object_bytes;
   if (wanted == nullptr) return 0;
-  const bool is_known = std::has_single_bit(*wanted) && *wanted >= engine::line_cache::least_line_bytes &&
-                        *wanted <= engine::line_cache::most_line_bytes;
-  return is_known ? *wanted : 0;
+  if (chosen.object_bytes) return *chosen.object_bytes;
+  return engine::line_cache::is_line_size(*wanted) ? *wanted : 0;
 }
 
 // For what the settings and the program ask for.
 result<std::unique_ptr<pager::pager>> create_pager(const runtime& starting,
                                                    const std::vector<std::span<std::byte>>& static_arrays) {
   const settings& chosen = starting.chosen;
-  const std::size_t copied_bytes = object_bytes_of_program();
+  const std::size_t copied_bytes = object_bytes_for_program(chosen);
   return pager::pager::create({.budget_bytes = starting.budget_bytes.load(),
                                .far_uri = chosen.far_uri,
                                .mode = starting.mode,

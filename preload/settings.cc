@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/units.h"
+#include "engine/line_cache.h"
 
 namespace far::preload {
 namespace {
@@ -49,6 +50,16 @@ result<std::uint32_t> parse_sample(std::string_view text) {
     return wrong_value(variable::trace_sample, "'" + std::string(text) + "' is not a number from 1 on");
   }
   return sample;
+}
+
+result<std::uint32_t> parse_object_bytes(std::string_view text) {
+  std::uint32_t bytes = 0;
+  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), bytes);
+  const bool is_number = failure == std::errc{} && rest == text.data() + text.size();
+  if (!is_number || (bytes != 0 && !engine::line_cache::is_line_size(bytes))) {
+    return wrong_value(variable::object_bytes, "'" + std::string(text) + "' is not 0, 64, 128, 256 or 512");
+  }
+  return bytes;
 }
 
 result<bool> read_switch(const char* (*look_up)(const char* name), const char* name) {
@@ -115,6 +126,11 @@ result<settings> read_settings(const char* (*look_up)(const char* name)) {
   }
   const result<void> traced = read_trace_settings(look_up, chosen);
   if (!traced) return traced.error();
+  if (const std::string_view text = value_of(look_up, variable::object_bytes); !text.empty()) {
+    const result<std::uint32_t> parsed = parse_object_bytes(text);
+    if (!parsed) return parsed.error();
+    chosen.object_bytes = parsed.value();
+  }
   chosen.job = value_of(look_up, variable::job);
   const result<bool> local_each = read_switch(look_up, variable::local_each);
   if (!local_each) return local_each.error();

@@ -30,6 +30,7 @@ inline constexpr const char* stats_json = "FARHEAP_STATS_JSON";                /
 inline constexpr const char* verbose = "FARHEAP_VERBOSE";                      // "1" or "0"
 inline constexpr const char* trace_directory = "FARHEAP_TRACE_DIR";  // an absolute path: where to record misses
 inline constexpr const char* trace_sample = "FARHEAP_TRACE_SAMPLE";  // record one miss in so many; "1": all
+inline constexpr const char* object_bytes = "FARHEAP_OBJECT_BYTES";  // "64" to "512", or "0"; see settings
 inline constexpr const char* job = "FARHEAP_JOB";                    // see job_name; not set: each for itself
 inline constexpr const char* local_each = "FARHEAP_LOCAL_EACH";      // "1": each process has the whole budget
 inline constexpr const char* local_auto = "FARHEAP_LOCAL_AUTO";      // "1": the budget is only the first one
@@ -47,9 +48,10 @@ struct settings {
   std::optional<pager::fault_mode> mode;  // none: auto
   std::string policy = default_policy;    // the name is checked when the engine makes the policy
   engine::eviction_pace pace = {};
-  std::string stats_json;          // empty: none
-  std::string trace_directory;     // empty: misses are not recorded
-  std::uint32_t trace_sample = 1;  // one miss in so many
+  std::string stats_json;                     // empty: none
+  std::string trace_directory;                // empty: misses are not recorded
+  std::uint32_t trace_sample = 1;             // one miss in so many
+  std::optional<std::uint32_t> object_bytes;  // in place of what code of -ffar-objects asks for; 0: whole pages
   bool verbose = false;
   std::string job;          // empty: the process is on its own
   bool local_each = false;  // its processes do not share the budget

@@ -67,6 +67,7 @@ TEST_F(settings_test, EveryVariableArrives) {
   environment["FARHEAP_STATS_JSON"] = "/tmp/stats.json";
   environment["FARHEAP_TRACE_DIR"] = "/tmp/misses";
   environment["FARHEAP_TRACE_SAMPLE"] = "10";
+  environment["FARHEAP_OBJECT_BYTES"] = "128";
   environment["FARHEAP_VERBOSE"] = "1";
   environment["FARHEAP_MAIN_PID"] = std::to_string(getpid());
   const result<settings> got = read_settings(look_up);
@@ -81,6 +82,7 @@ TEST_F(settings_test, EveryVariableArrives) {
   EXPECT_EQ(got.value().stats_json, "/tmp/stats.json");
   EXPECT_EQ(got.value().trace_directory, "/tmp/misses");
   EXPECT_EQ(got.value().trace_sample, 10U);
+  EXPECT_EQ(got.value().object_bytes, 128U);
   EXPECT_TRUE(got.value().verbose);
   EXPECT_TRUE(got.value().in_main_process());
 }

@@ -62,7 +62,7 @@ class command_test(unittest.TestCase):
 
 class usage_test(command_test):
     def test_commands(self):
-        self.check_refused(2, says="the commands are run, trace, resize, add-server, remove-server, stats, top, metrics, report, doctor, help")
+        self.check_refused(2, says="the commands are run, trace, tune, resize, add-server, remove-server, stats, top, metrics, report, doctor, help")
         self.check_refused(2, "rn", says="'rn'")
         self.check_refused(2, "help", "rn", says="'rn'")
         for words in (["help"], ["--help"], ["help", "run"], ["run", "--help"], ["doctor", "--help"], ["--version"]):

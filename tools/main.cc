@@ -16,6 +16,7 @@
 #include "run.h"
 #include "top.h"
 #include "trace.h"
+#include "tune.h"
 
 namespace far::tools {
 namespace {
@@ -154,6 +155,31 @@ int start_trace(std::vector<std::string> arguments) {
   return trace(chosen);
 }
 
+int start_tune(std::vector<std::string> arguments) {
+  tune_options chosen;
+  CLI::App parser(
+      "Runs a program that was compiled with -ffar-objects with each size of objects, and by whole pages, and says "
+      "which "
+      "is the fastest.",
+      "farheap tune");
+  parser
+      .add_option("--local", chosen.run.local,
+                  "budget of local memory: 2G, 512M, or 25% of this machine; default: half of what is available")
+      ->type_name("SIZE|PERCENT");
+  parser.add_option("--fault-mode", chosen.run.fault_mode, "as of `farheap run`")->type_name("auto|thread|inline");
+  parser.add_option("--rounds", chosen.rounds, "how often each size is tried; default: 3")
+      ->type_name("N")
+      ->check(CLI::Range(1U, 1000U));
+  add_run_options(parser, chosen.run);
+  parser.footer("Example: farheap tune --local 256M -- ./map");
+  int exit_code = 0;
+  if (!parse_run(parser, std::move(arguments), chosen.run, exit_code)) return exit_code;
+  if (!chosen.run.stats_json.empty()) {
+    return fail(exit_usage, "--stats-json is for one run; give it to `farheap run`");
+  }
+  return tune(chosen);
+}
+
 int start_resize(std::vector<std::string> arguments) {
   std::string pid;
   std::string size;
@@ -262,6 +288,7 @@ int start_report(std::vector<std::string> arguments) {
 constexpr command commands[] = {
     {"run", "run a program in less local memory than it uses", start_run},
     {"trace", "run a program and record where it misses", start_trace},
+    {"tune", "find the size of objects with which a program of -ffar-objects is fastest", start_tune},
     {"resize", "change the budget of a running program", start_resize},
     {"add-server", "add a memory server to a running program", start_add_server},
     {"remove-server", "move what a memory server holds of a running program elsewhere", start_remove_server},

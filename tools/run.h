@@ -18,7 +18,8 @@ struct run_options {
   std::string free_ahead;
   std::string batch;
   std::string stats_json;
-  bool local_each = false;  // every process of the tree gets `local`
+  std::string object_bytes;  // of preload::settings
+  bool local_each = false;   // every process of the tree gets `local`
   bool verbose = false;
   std::string trace_directory;  // absolute, there; empty: misses are not recorded
   unsigned trace_sample = 1;

@@ -37,13 +37,13 @@ std::uint64_t open_connections_bytes() {
   return all;
 }
 
-std::uint64_t cpu_ns_with_children(pid_t process) {
+std::uint64_t cpu_ns_with_descendants(pid_t process) {
   std::uint64_t all = cpu_ns_of(process);
   std::error_code ignored;  // threads come and go
   const std::string tasks = "/proc/" + std::to_string(process) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
     std::ifstream children(task.path() / "children");
-    for (pid_t child = 0; children >> child;) all += cpu_ns_of(child);
+    for (pid_t child = 0; children >> child;) all += cpu_ns_with_descendants(child);
   }
   return all;
 }

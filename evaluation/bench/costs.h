@@ -11,8 +11,8 @@ namespace far::bench {
 // packets.
 [[nodiscard]] std::uint64_t open_connections_bytes();
 
-// User and system time of all threads of a process; 0: it is gone. And of its living children as well.
+// User and system time of all threads of a process; 0: it is gone. And of its living descendants as well.
 [[nodiscard]] std::uint64_t cpu_ns_of(pid_t process);
-[[nodiscard]] std::uint64_t cpu_ns_with_children(pid_t process);
+[[nodiscard]] std::uint64_t cpu_ns_with_descendants(pid_t process);
 
 }  // namespace far::bench

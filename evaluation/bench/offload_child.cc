@@ -160,7 +160,7 @@ nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohma
   const double pages = static_cast<double>(numbers) * sizeof(double) / page_bytes;
   const auto take = [&] {
     double of_servers = 0;
-    for (const pid_t one : servers) of_servers += static_cast<double>(cpu_ns_with_children(one));
+    for (const pid_t one : servers) of_servers += static_cast<double>(cpu_ns_with_descendants(one));
     return std::array{static_cast<double>(monotonic_ns()), static_cast<double>(in.statistics().fetched_pages),
                       static_cast<double>(process_cpu_ns()), static_cast<double>(open_connections_bytes()), of_servers};
   };

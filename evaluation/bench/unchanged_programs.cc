@@ -39,8 +39,11 @@ std::vector<unchanged_program> unchanged_programs(bool quick) {
     add(name, {interpreter(), source("unchanged/program.py"), name});
     all.back().command.insert(all.back().command.end(), less.begin(), less.end());
   }
-  all.push_back({.name = "redis", .command = {"/usr/bin/python3", source("unchanged/redis.py")}, .is_server = true});
-  all.back().command.insert(all.back().command.end(), less.begin(), less.end());
+  for (const char* const name : {"redis", "memcached"}) {
+    add(name, {"/usr/bin/python3", source("unchanged/server.py"), name});
+    all.back().is_server = true;
+    all.back().command.insert(all.back().command.end(), less.begin(), less.end());
+  }
   const std::string bytes = quick ? "256MB" : "1GB";
   const std::string reads = quick ? "200000" : "1000000";
   add("graph", {product("apps/graph"), "--scale", quick ? "16" : "19"});

@@ -29,18 +29,20 @@ class sorted final : public far::plugin::device {
 
   sorted(std::string_view, far::plugin::bytes) {}
 
-  void read(std::uint64_t object, far::plugin::output& into) override { into.append(find(object)->second); }
+  void read(std::uint64_t object, far::plugin::output& into) override { into.append(find(object)->second->first); }
 
+  // All that needs memory comes first: a call that finds none has changed nothing.
   void write(std::uint64_t object, far::plugin::bytes contents) override {
-    std::string text(reinterpret_cast<const char*>(contents.data()), contents.size());
-    if (const auto old = objects_.find(object); old != objects_.end()) order_.erase({old->second, object});
-    order_.emplace(text, object);
-    objects_[object] = std::move(text);
+    std::set<entry> fresh;
+    fresh.emplace(std::string(reinterpret_cast<const char*>(contents.data()), contents.size()), object);
+    const auto [place, is_new] = objects_.try_emplace(object);
+    if (!is_new) order_.erase(place->second);
+    place->second = order_.insert(fresh.extract(fresh.begin())).position;
   }
 
   void erase(std::uint64_t object) override {
     const auto found = find(object);
-    order_.erase({found->second, object});
+    order_.erase(found->second);
     objects_.erase(found);
   }
 
@@ -58,7 +60,7 @@ class sorted final : public far::plugin::device {
   }
 
   void save(far::plugin::output& into) override {
-    for (const auto& [object, text] : objects_) {
+    for (const auto& [text, object] : order_) {
       into.append(object);
       into.append(static_cast<std::uint64_t>(text.size()));
       into.append(std::string_view(text));
@@ -76,7 +78,9 @@ class sorted final : public far::plugin::device {
   }
 
  private:
-  std::map<std::uint64_t, std::string>::iterator find(std::uint64_t object) {
+  using entry = std::pair<std::string, std::uint64_t>;  // contents, and whose they are
+
+  std::map<std::uint64_t, std::set<entry>::iterator>::iterator find(std::uint64_t object) {
     const auto found = objects_.find(object);
     if (found == objects_.end()) throw far::plugin::no_object();
     return found;
@@ -90,8 +94,8 @@ class sorted final : public far::plugin::device {
     for (std::uint64_t i = 0; i < most && next != order_.end(); ++i, ++next) into.append(next->second);
   }
 
-  std::map<std::uint64_t, std::string> objects_;
-  std::set<std::pair<std::string, std::uint64_t>> order_;
+  std::map<std::uint64_t, std::set<entry>::iterator> objects_;
+  std::set<entry> order_;
 };
 
 }  // namespace

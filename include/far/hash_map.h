@@ -24,6 +24,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "far/detail/bounds.h"
 #include "far/detail/chunk.h"
 #include "far/detail/hash_entry.h"
 #include "far/detail/hash_index.h"
@@ -169,15 +170,17 @@ class hash_map {
     return copy_in<Q>(here, key, false);
   }
 
-  // Look many keys up, and fetch remote entries at the same time. values[i] belongs to keys[i]. Require: `values` has
-  // room.
+  // Look many keys up, and fetch remote entries at the same time. values[i] belongs to keys[i]. Throw
+  // std::invalid_argument when `values` is shorter than `keys`.
   template <typename Q>
   void find_many(const scope& in, std::span<const Q> keys, std::span<const V*> values) const {
+    detail::require_room("find_many()", keys.size(), values.size());
     for_many(in, keys, [&](std::size_t i) { values[i] = find(in, keys[i]); });
   }
   template <typename Q>
     requires detail::can_be_copied<V>
   void get_many(std::span<const Q> keys, std::span<std::optional<copy_type>> values) const {
+    detail::require_room("get_many()", keys.size(), values.size());
     for (std::size_t first = 0; first < keys.size(); first += keys_a_scope) {
       const scope here(home().home());
       const auto some = keys.subspan(first, std::min(keys_a_scope, keys.size() - first));

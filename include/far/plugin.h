@@ -78,6 +78,12 @@ struct far_device_functions {
 /* Lives as long as the process. */
 __attribute__((visibility("default"))) const struct far_device_functions* far_device_plugin(void);
 
+/* A plugin may define it, too: why this thread's last call of one of the functions was refused, the constructor among
+ * them, or "". Without it, only what read(), compute() and save() write into their output says so. Clients get the
+ * first FAR_DEVICE_FAILURE_BYTES. */
+__attribute__((visibility("default"))) const char* far_device_failure(void);
+#define FAR_DEVICE_FAILURE_BYTES 1024u
+
 #ifdef __cplusplus
 } /* extern "C" */
 
@@ -120,7 +126,8 @@ class output {
   const far_device_output* into_;
 };
 
-// Throw no_object, or any other exception to refuse a call; the client gets its text. A device that has thrown goes on.
+// Throw no_object, or any other exception to refuse a call; the client gets its text, at most FAR_DEVICE_FAILURE_BYTES
+// of it. A device that has thrown goes on.
 class no_object : public std::exception {};
 
 // A number or a struct at the front of `from`, which it is taken from. Throws std::invalid_argument when it is shorter.
@@ -245,22 +252,39 @@ class function_device final : public device {
   void erase(std::uint64_t) override { throw no_object(); }
   void compute(std::uint32_t number, bytes asked, output& into) override {
     const bool is_there = ((number == F::number && (map_parts<F>(asked, into), true)) || ...);
-    if (!is_there) throw std::invalid_argument("the plugin has no function of this number");
+    if (is_there) return;
+    std::string others;
+    ((others += (others.empty() ? "" : ", ") + std::to_string(F::number)), ...);
+    throw std::invalid_argument("the plugin has no function " + std::to_string(number) + ", but " + others +
+                                "; build plugin and program with the same header");
   }
 };
 
-// No exception leaves a plugin; its text goes where the result would.
+// Of far_device_failure(). Hidden, so that each plugin has its own.
+__attribute__((visibility("hidden"))) inline thread_local std::array<char, FAR_DEVICE_FAILURE_BYTES + 1> failure_text{};
+
+inline void note_failure(std::string_view text) {
+  const std::size_t bytes = std::min<std::size_t>(text.size(), FAR_DEVICE_FAILURE_BYTES);
+  if (bytes > 0) std::memcpy(failure_text.data(), text.data(), bytes);
+  failure_text.at(bytes) = 0;
+}
+
+// No exception leaves a plugin. Its text goes where the result would as well, for servers that ask no further.
 template <typename Call>
 int guarded(const far_device_output* into, Call call) {
+  note_failure("");
   try {
     call();
     return FAR_DEVICE_OK;
   } catch (const no_object&) {
     return FAR_DEVICE_NO_OBJECT;
   } catch (const std::exception& failure) {
-    if (into != nullptr) static_cast<void>(into->append(into->context, failure.what(), std::strlen(failure.what())));
+    note_failure(failure.what());
   } catch (...) {
+    note_failure("the plugin threw something that is no std::exception");
   }
+  const char* const text = failure_text.data();
+  if (into != nullptr) static_cast<void>(into->append(into->context, text, std::strlen(text)));
   return FAR_DEVICE_REFUSED;
 }
 
@@ -273,11 +297,9 @@ inline device& at(void* made) {
 
 template <typename Device>
 void* construct(const char* options, const void* parameters, std::size_t size) {
-  try {
-    return static_cast<device*>(new Device(std::string_view(options), view(parameters, size)));
-  } catch (...) {
-    return nullptr;
-  }
+  device* made = nullptr;
+  static_cast<void>(guarded(nullptr, [&] { made = new Device(std::string_view(options), view(parameters, size)); }));
+  return made;
 }
 
 inline int read(void* made, std::uint64_t object, const far_device_output* into) {
@@ -334,18 +356,25 @@ far_device_functions functions_of() {
 }  // namespace detail
 }  // namespace far::plugin
 
+#define FAR_DETAIL_DEVICE_FAILURE                                                      \
+  extern "C" __attribute__((visibility("default"))) const char* far_device_failure() { \
+    return far::plugin::detail::failure_text.data();                                   \
+  }
+
 #define FAR_DEVICE_PLUGIN(Device, name, version)                                                      \
   extern "C" __attribute__((visibility("default"))) const far_device_functions* far_device_plugin() { \
     static const far_device_functions all = far::plugin::detail::functions<Device>(name, version);    \
     return &all;                                                                                      \
-  }
+  }                                                                                                   \
+  FAR_DETAIL_DEVICE_FAILURE
 
 // FAR_FUNCTION_PLUGIN(square_sum, cube_sum): a plugin with these functions.
 #define FAR_FUNCTION_PLUGIN(...)                                                                      \
   extern "C" __attribute__((visibility("default"))) const far_device_functions* far_device_plugin() { \
     static const far_device_functions all = far::plugin::detail::functions_of<__VA_ARGS__>();         \
     return &all;                                                                                      \
-  }
+  }                                                                                                   \
+  FAR_DETAIL_DEVICE_FAILURE
 
 #endif /* __cplusplus */
 #endif /* FAR_PLUGIN_H */

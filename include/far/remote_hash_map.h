@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "far/detail/bounds.h"
 #include "far/detail/table_bytes.h"
 #include "far/detail/table_client.h"
 #include "far/device.h"
@@ -122,9 +123,10 @@ class remote_hash_map {
   }
 
   // Look many keys up: found[i] belongs to keys[i]. All that are not here come in one round trip, if keys and values
-  // fit into messages of a megabyte. Require: `found` has room.
+  // fit into messages of a megabyte. Throw std::invalid_argument when `found` is shorter than `keys`.
   template <typename Q>
   void find_many(const scope& in, std::span<const Q> keys, std::span<const V*> found) {
+    detail::require_room("find_many()", keys.size(), found.size());
     std::ranges::fill(found.first(keys.size()), nullptr);
     find_here([&] { cache_.find_many(in, keys, found); });
     bring_missing(
@@ -136,6 +138,7 @@ class remote_hash_map {
                  std::span<const V*> found) = delete;
   template <typename Q>
   void get_many(std::span<const Q> keys, std::span<std::optional<copy_type>> found) {
+    detail::require_room("get_many()", keys.size(), found.size());
     std::ranges::fill(found.first(keys.size()), std::nullopt);
     find_here([&] { cache_.get_many(keys, found); });
     bring_missing(

@@ -235,6 +235,18 @@ class shared_ptr : public detail::shared_owner<T> {
     const scope here(detail::runtime_of(control_->word));
     deref_mut(here) = value;
   }
+  [[nodiscard]] T read(non_temporal_t how) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    const scope here(detail::runtime_of(control_->word));
+    return deref(here, how);
+  }
+  void write(const T& value, non_temporal_t how) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    const scope here(detail::runtime_of(control_->word));
+    deref_mut(here, how) = value;
+  }
 
  private:
   template <typename>
@@ -287,11 +299,23 @@ class shared_ptr<T[]> : public detail::shared_owner<T[]> {
   [[nodiscard]] std::span<T> deref_mut(const scope& in) const {
     return detail::all_elements<T>(in, word(), true, true);
   }
+  [[nodiscard]] std::span<const T> deref(const scope& in, non_temporal_t /*how*/) const {
+    return detail::all_elements<const T>(in, word(), false, false);
+  }
+  [[nodiscard]] std::span<T> deref_mut(const scope& in, non_temporal_t /*how*/) const {
+    return detail::all_elements<T>(in, word(), true, false);
+  }
   [[nodiscard]] const T& deref(const scope& in, std::size_t index) const {
     return detail::element<const T>(in, word(), index, false, true);
   }
   [[nodiscard]] T& deref_mut(const scope& in, std::size_t index) const {
     return detail::element<T>(in, word(), index, true, true);
+  }
+  [[nodiscard]] const T& deref(const scope& in, std::size_t index, non_temporal_t /*how*/) const {
+    return detail::element<const T>(in, word(), index, false, false);
+  }
+  [[nodiscard]] T& deref_mut(const scope& in, std::size_t index, non_temporal_t /*how*/) const {
+    return detail::element<T>(in, word(), index, true, false);
   }
   template <typename... How>
   std::span<const T> deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
@@ -310,15 +334,37 @@ class shared_ptr<T[]> : public detail::shared_owner<T[]> {
     const scope here(detail::runtime_of(word()));
     deref_mut(here, index) = value;
   }
+  [[nodiscard]] T read(std::size_t index, non_temporal_t how) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    const scope here(detail::runtime_of(word()));
+    return deref(here, index, how);
+  }
+  void write(std::size_t index, const T& value, non_temporal_t how) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    const scope here(detail::runtime_of(word()));
+    deref_mut(here, index, how) = value;
+  }
   void read(std::size_t first, std::span<T> into) const
     requires std::is_trivially_copyable_v<T>
   {
-    detail::copy_out<T>(word(), first, into);
+    detail::copy_out<T>(word(), first, into, true);
   }
   void write(std::size_t first, std::span<const T> from) const
     requires std::is_trivially_copyable_v<T>
   {
-    detail::copy_in<T>(word(), first, from);
+    detail::copy_in<T>(word(), first, from, true);
+  }
+  void read(std::size_t first, std::span<T> into, non_temporal_t /*how*/) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    detail::copy_out<T>(word(), first, into, false);
+  }
+  void write(std::size_t first, std::span<const T> from, non_temporal_t /*how*/) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    detail::copy_in<T>(word(), first, from, false);
   }
 
  private:
@@ -350,6 +396,19 @@ class weak_ptr : public detail::shared_part {
  public:
   weak_ptr() = default;
   weak_ptr(const shared_ptr<T>& watched) noexcept : shared_part(watched.control_, watched.offset_) { add(); }
+  // As a pointer to its base.
+  template <typename Derived>
+    requires detail::shared_as<Derived, T>
+  weak_ptr(const shared_ptr<Derived>& watched) noexcept : weak_ptr(shared_ptr<T>(watched)) {}
+  template <typename Derived>
+    requires detail::shared_as<Derived, T>
+  weak_ptr(const weak_ptr<Derived>& other) noexcept : weak_ptr(weak_ptr<Derived>(other)) {}
+  template <typename Derived>
+    requires detail::shared_as<Derived, T>
+  weak_ptr(weak_ptr<Derived>&& other) noexcept
+      : shared_part(std::exchange(other.control_, nullptr), std::exchange(other.offset_, 0)) {
+    if (control_ != nullptr) offset_ += shared_ptr<T>::template offset_of_base<Derived>();
+  }
   weak_ptr(const weak_ptr& other) noexcept : shared_part(other.control_, other.offset_) { add(); }
   weak_ptr(weak_ptr&& other) noexcept
       : shared_part(std::exchange(other.control_, nullptr), std::exchange(other.offset_, 0)) {}
@@ -380,6 +439,8 @@ class weak_ptr : public detail::shared_part {
   void visit_word(detail::type_of_object::word_visitor /*visit*/, void* /*context*/) {}
 
  private:
+  template <typename>
+  friend class weak_ptr;
   void add() const noexcept {
     if (control_ != nullptr) control_->add_observer();
   }

@@ -194,13 +194,18 @@ class unique_ptr<T[]> : public detail::sole_owner<T[]> {
   [[nodiscard]] T& deref_mut(const scope& in, std::size_t index) {
     return detail::element<T>(in, word_, index, true, true);
   }
+  [[nodiscard]] const T& deref(const scope& in, std::size_t index, non_temporal_t /*how*/) const {
+    return detail::element<const T>(in, word_, index, false, false);
+  }
+  [[nodiscard]] T& deref_mut(const scope& in, std::size_t index, non_temporal_t /*how*/) {
+    return detail::element<T>(in, word_, index, true, false);
+  }
   template <typename... How>
   std::span<const T> deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
   std::span<T> deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
-  // Copies one element, or several from `first` on, out or in. Of an array above a page, only the pages in which they
-  // lie are fetched. Requires: the last one's index < size().
+  // Copies one element out or in. Of an array above a page, only its page is fetched. Requires: index < size().
   [[nodiscard]] T read(std::size_t index) const
     requires std::is_trivially_copyable_v<T>
   {
@@ -213,15 +218,38 @@ class unique_ptr<T[]> : public detail::sole_owner<T[]> {
     const scope here(detail::runtime_of(word_));
     deref_mut(here, index) = value;
   }
+  [[nodiscard]] T read(std::size_t index, non_temporal_t how) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    const scope here(detail::runtime_of(word_));
+    return deref(here, index, how);
+  }
+  void write(std::size_t index, const T& value, non_temporal_t how)
+    requires std::is_trivially_copyable_v<T>
+  {
+    const scope here(detail::runtime_of(word_));
+    deref_mut(here, index, how) = value;
+  }
+  // Copies several from `first` on, likewise only their pages. Throws std::out_of_range when there are not so many.
   void read(std::size_t first, std::span<T> into) const
     requires std::is_trivially_copyable_v<T>
   {
-    detail::copy_out<T>(word_, first, into);
+    detail::copy_out<T>(word_, first, into, true);
   }
   void write(std::size_t first, std::span<const T> from)
     requires std::is_trivially_copyable_v<T>
   {
-    detail::copy_in<T>(word_, first, from);
+    detail::copy_in<T>(word_, first, from, true);
+  }
+  void read(std::size_t first, std::span<T> into, non_temporal_t /*how*/) const
+    requires std::is_trivially_copyable_v<T>
+  {
+    detail::copy_out<T>(word_, first, into, false);
+  }
+  void write(std::size_t first, std::span<const T> from, non_temporal_t /*how*/)
+    requires std::is_trivially_copyable_v<T>
+  {
+    detail::copy_in<T>(word_, first, from, false);
   }
 
  private:

@@ -24,6 +24,7 @@
 #include "device/plugin_runner.h"
 #include "platform/clock.h"
 #include "server/devices/direct_client.h"
+#include "server/devices/guardian.h"
 #include "wire/bytes.h"
 #include "wire/device.h"
 
@@ -87,7 +88,7 @@ std::uint64_t address_space_bytes() {
   return pages * page_bytes;
 }
 
-// Memory that it may take is counted from here on. Descriptors, and children that could outlive it, it gets hardly any.
+// Memory that it may take is counted from here on. Descriptors it gets hardly any.
 void confine(std::uint64_t room_bytes) {
   const auto limit = [](auto what, std::uint64_t most) {
     const rlimit both{most, most};
@@ -105,7 +106,7 @@ void confine(std::uint64_t room_bytes) {
 // come by it.
 class numbered_runner {
  public:
-  numbered_runner(const far_device_functions& plugin, const std::string& options) : runner_(plugin, options) {
+  numbered_runner(const device_parts::plugin_code& plugin, const std::string& options) : runner_(plugin, options) {
     bytes_.reserve(wire::most_device_bytes);
   }
 
@@ -304,13 +305,11 @@ std::vector<std::string> device_process_arguments::to_arguments() const {
 
 std::optional<int> run_as_device(const std::vector<std::string>& arguments) {
   if (arguments.size() != 6 || arguments[0] != marker) return std::nullopt;
-  // It must not outlive the server, even if it never looks at its socket again.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (std::to_string(getppid()) != arguments[1]) return 1;
+  if (!become_guarded(arguments[1])) return 1;
   const std::span<const std::byte> window = map_window(number_in(arguments[5]));
-  const result<const far_device_functions*> plugin = device_parts::load_plugin(arguments[2]);
+  const result<device_parts::plugin_code> plugin = device_parts::load_plugin(arguments[2]);
   std::optional<numbered_runner> runner;
-  if (plugin) runner.emplace(*plugin.value(), arguments[3]);
+  if (plugin) runner.emplace(plugin.value(), arguments[3]);
   device_service service(runner ? &*runner : nullptr, plugin ? "" : plugin.error().message, window);
   confine(number_in(arguments[4]));
   const int code = service.run();

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 
 #include "base/page_hash.h"
+#include "base/printable.h"
 #include "far/plugin.h"
 #include "server/devices/shelf.h"
+#include "server/event_log.h"
 #include "wire/bytes.h"
 #include "wire/function.h"
 
@@ -15,6 +18,15 @@ namespace {
 
 // What comes behind it on the connection waits.
 constexpr std::uint64_t longest_call_ns = 1'000'000'000;
+
+// "squares 1.0, sorted 1.0"
+std::string names_of(const device_host& host) {
+  std::string names;
+  for (const loaded_plugin& one : host.plugins()) {
+    names += (names.empty() ? "" : ", ") + one.name + " " + one.version;
+  }
+  return names;
+}
 
 std::size_t padded(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
@@ -73,7 +85,13 @@ function_calls::progress function_calls::go_on(session& caller, std::span<const 
   const std::optional<wire::function_request> asked = wire::decode_function(arguments);
   if (!asked) return {.result = wire::status::call_failed};
   const loaded_plugin* const plugin = host_->find(asked->plugin);
-  if (plugin == nullptr || plugin->version != asked->version) return {.result = wire::status::unknown_call};
+  if (plugin == nullptr || plugin->version != asked->version) {
+    log_limited("a client asks for functions of plugin '" + printable(asked->plugin, 31) + "' " +
+                    printable(asked->version, 31) + ", and computes them itself: there is " + names_of(*host_) +
+                    "; load the other with --plugin FILE",
+                now_ns, log_level::info);
+    return {.result = wire::status::unknown_call};
+  }
   const std::shared_ptr<device_shelf> shelf = device_shelf::of(caller, host_);
   if (!shelf) return {.result = wire::status::call_failed};
   if (!asked_) {

@@ -177,6 +177,31 @@ TEST_F(FunctionCalls, OfOtherPluginsVersionsAndTypesAreRefused) {
   lent->leave(client, now());
 }
 
+// The program computes the pages itself and goes on, so the operator is who has to hear of it.
+TEST_F(FunctionCalls, ThatAreRefusedSayWhyInTheLog) {
+  attachment client = open();
+  begin(*client.to);
+  const auto logged = [&](auto change, unruly::way how = unruly::well) {
+    detail::page_function asked = function(how);
+    change(asked);
+    ::testing::internal::CaptureStderr();
+    EXPECT_NE(run(*client.to, arguments_of(asked, hash, std::array{wire::range{0, 0, 64}})).result, status::ok);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const std::string unknown = logged([](auto& one) { one.plugin = {"unknown"}; });
+  EXPECT_NE(unknown.find("asks for functions of plugin 'unknown' 1.0, and computes them itself: there is unruly 1.0; "
+                         "load the other with --plugin FILE"),
+            std::string::npos)
+      << unknown;
+  const std::string newer = logged([](auto& one) { one.version = {"1.1"}; });
+  EXPECT_NE(newer.find("plugin 'unruly' 1.1, and computes them itself: there is unruly 1.0"), std::string::npos)
+      << newer;
+  const std::string thrown = logged([](auto&) {}, unruly::throw_text);
+  EXPECT_NE(thrown.find("a function of plugin 'unruly' refuses a call: a text"), std::string::npos) << thrown;
+  lent->end(*client.to);
+  lent->leave(client, now());
+}
+
 TEST_F(FunctionCalls, ThatFailAreNobodyElsesFailure) {
   attachment client = open();
   attachment other = open();

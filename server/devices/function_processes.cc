@@ -4,8 +4,12 @@
 #include <array>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "base/printable.h"
+#include "far/plugin.h"
 #include "server/devices/shelf.h"
 #include "server/event_log.h"
 #include "wire/device.h"
@@ -30,6 +34,13 @@ std::vector<std::byte> encoded(const wire::device_request& asked) {
   wire::encode(asked, std::span(bytes).first<wire::device_request_bytes>());
   bytes.insert(bytes.end(), asked.bytes.begin(), asked.bytes.end());
   return bytes;
+}
+
+// The plugin's words, if there are any. The client computes the function itself, and hears what it throws there.
+std::string text_of(const std::optional<wire::device_reply>& said) {
+  if (!said || said->bytes.empty()) return "";
+  const std::string_view text(reinterpret_cast<const char*>(said->bytes.data()), said->bytes.size());
+  return ": " + printable(text, FAR_DEVICE_FAILURE_BYTES);
 }
 
 }  // namespace
@@ -128,7 +139,8 @@ function_processes::ending function_processes::take(const std::string& plugin, r
   const bool is_lost = !said || (!one.is_constructed && outcome != device_outcome::ok);
   if (is_lost) {
     log_limited("the process for the functions of plugin '" + plugin + "' " +
-                    (outcome == device_outcome::timed_out ? "took too long, and is ended" : "has failed"),
+                    (outcome == device_outcome::timed_out ? "took too long, and is ended" : "has failed") +
+                    text_of(said),
                 now_ns);
     one.rests_until_ns = now_ns + rest_ns;
     lose(one);
@@ -138,7 +150,10 @@ function_processes::ending function_processes::take(const std::string& plugin, r
   one.is_constructed = true;
   one.asked_by.reset();
   if (!is_ours) return ending::idle;
-  if (outcome != device_outcome::ok) return ending::failed;
+  if (outcome != device_outcome::ok) {
+    log_limited("a function of plugin '" + plugin + "' refuses a call" + text_of(said), now_ns, log_level::info);
+    return ending::failed;
+  }
   reply.assign(said->bytes.begin(), said->bytes.end());
   return ending::ours;
 }

@@ -119,8 +119,18 @@ result<std::unique_ptr<device_process>> device_process::start(const std::string&
   const bool has_window = !window.bytes.empty();
   if (has_window) posix_spawn_file_actions_adddup2(&actions, window.file, window_descriptor);
   posix_spawn_file_actions_addclosefrom_np(&actions, has_window ? window_descriptor + 1 : STDERR_FILENO + 1);
+  // Of the guardian, which waits for both.
+  sigset_t not_ignored;
+  sigemptyset(&not_ignored);
+  sigaddset(&not_ignored, SIGTERM);
+  sigaddset(&not_ignored, SIGCHLD);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigdefault(&attributes, &not_ignored);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t process = -1;
-  const int failure = posix_spawn(&process, path.c_str(), &actions, nullptr, argv.data(), environ);
+  const int failure = posix_spawn(&process, path.c_str(), &actions, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   if (failure != 0) {
@@ -136,7 +146,7 @@ device_process::~device_process() {
   close(socket_);
   if (!window_.empty()) munmap(window_.data(), window_.size());
   if (direct_calls_ >= 0) close(direct_calls_);
-  kill(process_, SIGKILL);
+  kill(process_, SIGTERM);
   dead_.add(process_);
 }
 

@@ -1,4 +1,5 @@
-// One device's process as the server sees it. No call but the constructor and look_up() waits for it.
+// One device's process as the server sees it, by way of its guardian. No call but the constructor and look_up() waits
+// for it.
 #pragma once
 
 #include <sys/types.h>
@@ -44,7 +45,7 @@ class device_process final : public device_body {
   [[nodiscard]] static result<std::unique_ptr<device_process>> start(const std::string& program,
                                                                      const device_process_arguments& wanted,
                                                                      graveyard& dead);
-  // Kills it.
+  // Has it killed, and all that it has started.
   ~device_process() override;
 
   void begin(std::span<const std::byte> encoded, std::uint64_t now_ns, std::uint64_t deadline_ns) override;
@@ -70,8 +71,8 @@ class device_process final : public device_body {
   [[nodiscard]] bool is_complete() const;
   [[nodiscard]] bool send_whole(std::span<const std::byte> frame, std::span<const int> descriptors);
 
-  const pid_t process_;
-  const int socket_;
+  const pid_t process_;  // the guardian's, which ends last
+  const int socket_;     // the device's
   const std::span<std::byte> window_;
   graveyard& dead_;
   std::vector<std::byte> out_;

@@ -21,7 +21,7 @@ namespace {
 // In this process.
 class local_link final : public device_link {
  public:
-  local_link(const far_device_functions& plugin, std::string options) : runner_(plugin, std::move(options)) {}
+  local_link(const plugin_code& plugin, std::string options) : runner_(plugin, std::move(options)) {}
 
   [[nodiscard]] link_answer ask(const wire::device_request& asked, const patience&) override {
     const wire::device_reply said = runner_.run(asked);
@@ -33,7 +33,7 @@ class local_link final : public device_link {
   [[nodiscard]] const std::string& peer() const override { return peer_; }
 
  private:
-  const std::string peer_ = "memory:";
+  const std::string peer_ = local_peer;
   plugin_runner runner_;
 };
 
@@ -41,13 +41,13 @@ result<device_tier> parse_memory(const backend::uri& name) {
   if (const result<void> known = name.allow_options({"plugin", "options"}); !known) return known.error();
   const std::optional<std::string> file = name.file("plugin");
   if (!file) return error{"far tier '" + name.text() + "' has no devices; write memory:?plugin=FILE", EINVAL};
-  const result<const far_device_functions*> plugin = load_plugin(*file);
+  const result<plugin_code> plugin = load_plugin(*file);
   if (!plugin) return plugin.error();
   const std::string options = name.text_value("options").value_or("");
   device_tier tier;
   tier.has_servers = false;
   tier.servers.push_back([loaded = plugin.value(), options] {
-    return result<std::unique_ptr<device_link>>(std::make_unique<local_link>(*loaded, options));
+    return result<std::unique_ptr<device_link>>(std::make_unique<local_link>(loaded, options));
   });
   return tier;
 }

@@ -4,8 +4,11 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
+#include "base/printable.h"
+#include "far/plugin.h"
 #include "wire/bytes.h"
 
 namespace far::device_parts {
@@ -16,6 +19,8 @@ using wire::device_op;
 using wire::device_outcome;
 
 constexpr auto keeper_pause = std::chrono::seconds(1);
+// Of a server's text in a message. The texts of plugins are no longer.
+constexpr std::size_t most_text_bytes = FAR_DEVICE_FAILURE_BYTES;
 // Each copy has a session to itself.
 constexpr std::uint64_t device_number = 1;
 
@@ -37,7 +42,8 @@ reason reason_for(device_outcome outcome) {
 
 std::vector<std::byte> construction_of(std::string_view plugin, std::span<const std::byte> parameters) {
   if (!wire::is_plugin_name(plugin)) {
-    throw device_error(reason::no_plugin, "no plugin is named '" + std::string(plugin) + "'");
+    throw device_error(reason::no_plugin, "no plugin is named '" + printable(plugin, 64) +
+                                              "'; names have 1 to 31 letters, digits, '-', '_' and '.'");
   }
   if (parameters.size() > wire::most_device_bytes - 64) {
     throw device_error(reason::refused, "the parameters are too long for a message");
@@ -49,11 +55,28 @@ std::vector<std::byte> construction_of(std::string_view plugin, std::span<const 
   return bytes;
 }
 
+// The lines of wire::device_op::list as "sorted 1.0, counter 2.1".
+std::string names_in(std::string_view list) {
+  std::istringstream lines{std::string(list)};
+  std::string names;
+  for (device_plugin one; lines >> one.name >> one.version >> one.interface_version;) {
+    names += (names.empty() ? "" : ", ") + one.name + " " + one.version;
+  }
+  return names.empty() ? "no other" : printable(names, most_text_bytes);
+}
+
 }  // namespace
 
-device_error failure_of(device_outcome outcome, const std::string& peer, std::string_view text) {
+device_error failure_of(device_outcome outcome, const std::string& peer, std::string_view plugin,
+                        std::string_view text) {
+  if (outcome == device_outcome::unknown_plugin) {
+    const bool is_server = peer != local_peer;
+    return device_error(reason::no_plugin, peer + ": there is no plugin '" + std::string(plugin) + "', but " +
+                                               names_in(text) + "; construct one of these, or load the other: " +
+                                               (is_server ? "farheapd --plugin FILE" : "memory:?plugin=FILE"));
+  }
   std::string what = peer + ": " + wire::name_of(outcome);
-  if (!text.empty()) what.append(": ").append(text);
+  if (!text.empty()) what.append(": ").append(printable(text, most_text_bytes));
   return device_error(reason_for(outcome), what);
 }
 
@@ -156,7 +179,7 @@ device_group::told device_group::tell(device_link& link, const wire::device_requ
           said->outcome,
           {said->bytes.begin(), said->bytes.end()},
           said->outcome == device_outcome::ok ? device_error(reason::refused, "")
-                                              : failure_of(said->outcome, link.peer(), text)};
+                                              : failure_of(said->outcome, link.peer(), plugin_, text)};
 }
 
 std::vector<std::byte> device_group::call(wire::device_request asked) {
@@ -245,7 +268,9 @@ device_group::told device_group::tell_all(const wire::device_request& asked) {
       if (reached.how == fate::gone) reached = std::move(got);
     } else if (got.how == fate::answered) {
       const bool is_first = reached.how != fate::answered;
-      const bool is_equal = is_first || (got.outcome == reached.outcome && got.bytes == reached.bytes);
+      // Not the texts of refusals, which servers of other versions cut in another way.
+      const bool is_equal = is_first || (got.outcome == reached.outcome &&
+                                         (got.outcome != device_outcome::ok || got.bytes == reached.bytes));
       if (is_first) reached = std::move(got);
       if (is_equal) {
         ++i;

@@ -36,8 +36,12 @@ struct device_tier {
   [[nodiscard]] static result<device_tier> parse(std::string_view name);
 };
 
-// A device_error for what a server has said. Requires: it is a failure.
-[[nodiscard]] device_error failure_of(wire::device_outcome outcome, const std::string& peer, std::string_view text);
+// The name of this process as a peer.
+inline constexpr const char* local_peer = "memory:";
+
+// A device_error for what a server has said about a device of `plugin`. Requires: it is a failure.
+[[nodiscard]] device_error failure_of(wire::device_outcome outcome, const std::string& peer, std::string_view plugin,
+                                      std::string_view text);
 
 // Thread-safe.
 class device_group {

@@ -44,7 +44,7 @@ void let_go(std::vector<std::byte>& bytes) {
 
 }  // namespace
 
-result<const far_device_functions*> load_plugin(const std::string& file) {
+result<plugin_code> load_plugin(const std::string& file) {
   // dlopen() looks for names without a slash in the system's folders.
   const std::string path = file.find('/') == std::string::npos ? "./" + file : file;
   void* const loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -67,11 +67,11 @@ result<const far_device_functions*> load_plugin(const std::string& file) {
                      "digits, '-', '_' and '.'",
                  ENOEXEC};
   }
-  return plugin;
+  return plugin_code{*plugin, reinterpret_cast<const char* (*)()>(dlsym(loaded, "far_device_failure"))};
 }
 
-plugin_runner::plugin_runner(const far_device_functions& plugin, std::string options)
-    : plugin_(plugin), options_(std::move(options)) {
+plugin_runner::plugin_runner(const plugin_code& plugin, std::string options)
+    : plugin_(plugin.functions), failure_(plugin.failure), options_(std::move(options)) {
   result_.reserve(wire::most_device_bytes);
 }
 
@@ -80,7 +80,7 @@ plugin_runner::~plugin_runner() {
 }
 
 device_reply plugin_runner::refuse(const char* why) {
-  return {device_outcome::refused, std::as_bytes(std::span(why, std::strlen(why)))};
+  return {device_outcome::refused, std::as_bytes(std::span(why, strnlen(why, FAR_DEVICE_FAILURE_BYTES)))};
 }
 
 // An exception that leaves a plugin although it must not ends no more than its call.
@@ -90,7 +90,7 @@ device_reply plugin_runner::run(const device_request& asked) noexcept {
   } catch (const std::exception& failure) {
     result_.clear();
     sink into{result_, wire::most_device_bytes};
-    static_cast<void>(append_to(&into, failure.what(), std::strlen(failure.what())));
+    static_cast<void>(append_to(&into, failure.what(), strnlen(failure.what(), FAR_DEVICE_FAILURE_BYTES)));
     return {device_outcome::refused, result_};
   } catch (...) {
     return refuse("the plugin threw something that is no std::exception");
@@ -100,13 +100,7 @@ device_reply plugin_runner::run(const device_request& asked) noexcept {
 device_reply plugin_runner::dispatch(const device_request& asked) {
   result_.clear();
   if (asked.op == device_op::construct) return construct(asked);
-  if (asked.op == device_op::list) {
-    const std::string line =
-        std::string(plugin_.name) + " " + plugin_.version + " " + std::to_string(plugin_.interface_version) + "\n";
-    const auto bytes = std::as_bytes(std::span(line));
-    result_.assign(bytes.begin(), bytes.end());
-    return {device_outcome::ok, result_};
-  }
+  if (asked.op == device_op::list) return list();
   if (device_ == nullptr) return {device_outcome::no_device, {}};
   sink collected{result_, wire::most_device_bytes};
   const far_device_output into{&collected, append_to};
@@ -127,12 +121,22 @@ device_reply plugin_runner::dispatch(const device_request& asked) {
   return refuse("no such operation");
 }
 
+device_reply plugin_runner::list() {
+  const std::string line =
+      std::string(plugin_.name) + " " + plugin_.version + " " + std::to_string(plugin_.interface_version) + "\n";
+  const auto bytes = std::as_bytes(std::span(line));
+  result_.assign(bytes.begin(), bytes.end());
+  return {device_outcome::ok, result_};
+}
+
 device_reply plugin_runner::construct(const device_request& asked) {
   const std::optional<wire::device_construction> wanted = wire::decode_construction(asked.bytes);
-  if (!wanted || wanted->plugin != plugin_.name || device_ != nullptr) return refuse("it cannot be constructed here");
+  if (!wanted || device_ != nullptr) return refuse("it cannot be constructed here");
+  if (wanted->plugin != plugin_.name) return {device_outcome::unknown_plugin, list().bytes};
   device_ = plugin_.construct(options_.c_str(), wanted->parameters.data(), wanted->parameters.size());
-  if (device_ == nullptr) return refuse("the plugin refuses the parameters");
-  return {device_outcome::ok, {}};
+  if (device_ != nullptr) return {device_outcome::ok, {}};
+  const char* const why = failure_ == nullptr ? "" : failure_();
+  return refuse(*why == 0 ? "the plugin refuses the parameters" : why);
 }
 
 device_reply plugin_runner::save(const device_request& asked) {
@@ -168,9 +172,13 @@ device_reply plugin_runner::load(const device_request& asked) {
   return ended(plugin_.load(device_, all.data(), all.size()));
 }
 
-device_reply plugin_runner::ended(int code) const {
+device_reply plugin_runner::ended(int code) {
   if (code == FAR_DEVICE_OK) return {device_outcome::ok, result_};
-  return {code == FAR_DEVICE_NO_OBJECT ? device_outcome::no_object : device_outcome::refused, result_};
+  if (code == FAR_DEVICE_NO_OBJECT) return {device_outcome::no_object, {}};
+  // Part of a result may be in front of the text.
+  if (const char* const why = failure_ == nullptr ? "" : failure_(); *why != 0) return refuse(why);
+  result_.resize(std::min<std::size_t>(result_.size(), FAR_DEVICE_FAILURE_BYTES));
+  return {device_outcome::refused, result_};
 }
 
 }  // namespace far::device_parts

@@ -15,15 +15,20 @@
 
 namespace far::device_parts {
 
+struct plugin_code {
+  const far_device_functions& functions;
+  const char* (*failure)() = nullptr;  // far_device_failure(), if the plugin has it
+};
+
 // It stays loaded until the process ends: its code may have left threads behind.
 // Errors: no shared object, not a plugin, another version of the interface, a name that cannot be.
-[[nodiscard]] result<const far_device_functions*> load_plugin(const std::string& file);
+[[nodiscard]] result<plugin_code> load_plugin(const std::string& file);
 
 // Not thread-safe.
 class plugin_runner {
  public:
   // Allocates what replies need, so that a device that takes all memory does not stop them. `options`: for the device.
-  plugin_runner(const far_device_functions& plugin, std::string options);
+  plugin_runner(const plugin_code& plugin, std::string options);
   // Destructs the device, if there is one.
   ~plugin_runner();
   plugin_runner(const plugin_runner&) = delete;
@@ -38,10 +43,13 @@ class plugin_runner {
   [[nodiscard]] wire::device_reply construct(const wire::device_request& asked);
   [[nodiscard]] wire::device_reply save(const wire::device_request& asked);
   [[nodiscard]] wire::device_reply load(const wire::device_request& asked);
-  [[nodiscard]] wire::device_reply ended(int code) const;
+  [[nodiscard]] wire::device_reply list();
+  [[nodiscard]] wire::device_reply ended(int code);
+  // The beginning of the text.
   [[nodiscard]] static wire::device_reply refuse(const char* why);
 
   const far_device_functions& plugin_;
+  const char* (*const failure_)();
   const std::string options_;
   void* device_ = nullptr;
   std::vector<std::byte> result_;

@@ -1,7 +1,6 @@
 #include "engine/line_cache.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <mutex>
 
@@ -13,8 +12,7 @@ namespace far::engine {
 
 line_cache::line_cache(std::size_t line_bytes, std::size_t most_bytes)
     : line_bytes_(line_bytes), most_bytes_(most_bytes), memory_(platform::map_local(most_bytes)) {
-  FAR_CHECK(std::has_single_bit(line_bytes) && line_bytes >= least_line_bytes && line_bytes <= most_line_bytes,
-            "a line has 64, 128, 256 or 512 bytes");
+  FAR_CHECK(is_line_size(line_bytes), "a line has 64, 128, 256 or 512 bytes");
 }
 
 line_cache::~line_cache() {

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,6 +22,9 @@ class line_cache {
  public:
   static constexpr std::size_t least_line_bytes = 64;
   static constexpr std::size_t most_line_bytes = 512;  // what a read brings (page_checks::piece_bytes)
+  [[nodiscard]] static constexpr bool is_line_size(std::size_t bytes) {
+    return std::has_single_bit(bytes) && bytes >= least_line_bytes && bytes <= most_line_bytes;
+  }
 
   struct name {
     std::uint64_t line;  // its address, divided by the size of a line; not 0

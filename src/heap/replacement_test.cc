@@ -288,6 +288,87 @@ TEST_F(replacement_test, a_non_temporal_scan_leaves_the_hot_set_where_it_is) {
   EXPECT_LT(hot_pages_left(false, false), 50u);
 }
 
+// The same after use(i) for so many of what was made already.
+template <typename Use>
+std::size_t hot_pages_left_after(runtime& farheap, std::size_t count, Use use) {
+  const items hot = fill(farheap, budget / 2);
+  const std::vector<std::uintptr_t> pages = pages_of(farheap, hot);
+  for (int round = 0; round < 3; ++round) EXPECT_EQ(count_wrong(farheap, hot), 0u);
+  std::mt19937_64 random(7);
+  for (std::size_t i = 0; i < count; ++i) {
+    use(i);
+    const std::size_t used = random() % hot.size();
+    const scope here(farheap);
+    EXPECT_TRUE(i % 4 != 0 || hot[used].deref(here).is(used));
+  }
+  return resident_pages(farheap, pages) * 100 / pages.size();
+}
+
+struct row {
+  std::uint64_t number = 0;
+  std::array<std::uint64_t, 63> more{};
+};
+constexpr std::size_t rows = 4 * budget / sizeof(row);
+
+// Of an array; `copies`: without a scope.
+template <typename Array>
+std::size_t hot_pages_left_by_array(runtime& farheap, Array array, bool writes, bool copies) {
+  for (std::size_t i = 0; i < rows; ++i) array.write(i, row{i, {}});
+  return hot_pages_left_after(farheap, rows, [&](std::size_t i) {
+    if (copies) {
+      if (writes) array.write(i, row{i + 1, {}}, non_temporal);
+      EXPECT_EQ(array.read(i, non_temporal).number, i + (writes ? 1 : 0));
+    } else {
+      const scope here(farheap);
+      if (writes) array.deref_mut(here, i, non_temporal).number += 1;
+      EXPECT_EQ(array.deref(here, i, non_temporal).number, i + (writes ? 1 : 0));
+    }
+  });
+}
+
+TEST_F(replacement_test, non_temporal_elements_leave_the_hot_set_where_it_is) {
+  for (const bool writes : {false, true}) {
+    for (const bool copies : {false, true}) {
+      runtime farheap(small_runtime());
+      EXPECT_GT(hot_pages_left_by_array(farheap, make_unique<row[]>(farheap, rows), writes, copies), 90u);
+      EXPECT_GT(hot_pages_left_by_array(farheap, make_shared<row[]>(farheap, rows), writes, copies), 90u);
+    }
+  }
+}
+
+TEST_F(replacement_test, non_temporal_ranges_leave_the_hot_set_where_it_is) {
+  runtime farheap(small_runtime());
+  auto array = make_unique<row[]>(farheap, rows);
+  auto shared = make_shared<row[]>(farheap, rows);
+  const std::size_t left = hot_pages_left_after(farheap, rows, [&](std::size_t i) {
+    std::array<row, 2> some{row{i, {}}, row{i + 1, {}}};
+    const std::size_t first = std::min(i, rows - 2);
+    array.write(first, some, non_temporal);
+    shared.write(first, some, non_temporal);
+    array.read(first, some, non_temporal);
+    shared.read(first, some, non_temporal);
+    EXPECT_EQ(some[1].number, i + 1);
+  });
+  EXPECT_GT(left, 90u);
+}
+
+TEST_F(replacement_test, non_temporal_copies_of_shared_objects_leave_the_hot_set_where_it_is) {
+  runtime farheap(small_runtime());
+  std::vector<shared_ptr<row>> shared;
+  for (std::size_t i = 0; i < rows; ++i) shared.push_back(far::make_shared<row>(farheap, row{i, {}}));
+  const auto few = make_shared<row[]>(farheap, 2);
+  const std::size_t left = hot_pages_left_after(farheap, rows, [&](std::size_t i) {
+    row copy = shared[i].read(non_temporal);
+    EXPECT_EQ(copy.number, i);
+    ++copy.number;
+    shared[i].write(copy, non_temporal);
+    const scope here(farheap);
+    few.deref_mut(here, non_temporal)[i % 2] = copy;
+    EXPECT_EQ(few.deref(here, non_temporal)[i % 2].number, i + 1);
+  });
+  EXPECT_GT(left, 90u);
+}
+
 TEST_F(replacement_test, what_is_made_non_temporal_is_what_was_made) {
   runtime farheap(small_runtime());
   const unique_ptr<item> one = make_unique<item>(farheap, non_temporal, 5u);

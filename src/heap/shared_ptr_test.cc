@@ -170,6 +170,25 @@ TEST_F(shared_ptr_test, a_weak_ptr_sees_whether_the_object_lives) {
   EXPECT_TRUE(copy.expired() && copy.lock() == nullptr);
 }
 
+TEST_F(shared_ptr_test, a_weak_ptr_names_a_base) {
+  runtime farheap(heap::small_runtime());
+  shared_ptr<both> whole = make_shared<both>(farheap);
+  weak_ptr<both> watching = whole;
+  const weak_ptr<counted> base = watching;  // behind the other base
+  const weak_ptr<counted> of_owner = whole;
+  const shared_ptr<counted> locked = base.lock();
+  EXPECT_TRUE(locked == shared_ptr<counted>(whole) && of_owner.lock() == locked);
+  {
+    const scope here(farheap);
+    EXPECT_EQ(locked.deref(here).second, 2u);
+  }
+  const weak_ptr<counted> moved = std::move(watching);
+  EXPECT_TRUE(moved.lock() == locked && watching.expired() && watching.lock() == nullptr);
+  const weak_ptr<counted> of_none = weak_ptr<both>();
+  EXPECT_TRUE(of_none.expired() && of_none.lock() == nullptr);
+  static_assert(!std::is_constructible_v<weak_ptr<both>, weak_ptr<counted>>, "not downwards");
+}
+
 TEST_F(shared_ptr_test, a_weak_ptr_is_locked_or_too_late) {
   runtime farheap(heap::small_runtime());
   for (int round = 0; round < 200; ++round) {

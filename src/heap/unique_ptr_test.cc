@@ -303,6 +303,25 @@ TEST_F(ownership_test, an_element_brings_in_its_page_alone) {
   farheap.validate();
 }
 
+TEST_F(ownership_test, a_range_of_elements_ends_with_its_array) {
+  runtime farheap(heap::small_runtime());
+  std::vector<int> some(8, 5);
+  for (const std::size_t count : {10u, 5000u}) {
+    auto all = make_unique<int[]>(farheap, count);
+    all.write(count - 8, some);
+    EXPECT_THROW(all.read(count - 7, some), std::out_of_range) << count;
+    EXPECT_THROW(all.write(count - 7, some), std::out_of_range) << count;
+    EXPECT_THROW(all.read(SIZE_MAX, some, non_temporal), std::out_of_range) << count;
+    EXPECT_THROW(all.write(SIZE_MAX, some, non_temporal), std::out_of_range) << count;
+    EXPECT_EQ(all.read(count - 1), 5);
+    all.read(count, std::span<int>());
+  }
+  unique_ptr<int[]> none;
+  none.write(0, std::span<const int>());
+  EXPECT_THROW(none.read(0, some), std::out_of_range);
+  farheap.validate();
+}
+
 // Null pointers to members are not zeros.
 TEST_F(ownership_test, elements_of_large_arrays_have_their_first_value) {
   runtime farheap(heap::small_runtime());

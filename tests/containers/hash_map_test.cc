@@ -212,6 +212,22 @@ TEST_F(numbers_test, many_at_a_time_are_what_one_by_one_are) {
   EXPECT_EQ(mine.get(keys[0], non_temporal), expected(keys[0]));
 }
 
+TEST_F(numbers_test, many_at_a_time_have_room_for_what_is_found) {
+  hash_map<std::uint64_t, std::uint64_t> mine(*farheap_);
+  for (std::uint64_t i = 0; i < 3; ++i) mine.put(i, i);
+  const std::vector<std::uint64_t> keys{0, 1, 2};
+  std::vector<std::optional<std::uint64_t>> copies(4);
+  EXPECT_THROW(mine.get_many(std::span<const std::uint64_t>(keys), std::span(copies).first(2)), std::invalid_argument);
+  EXPECT_FALSE(copies[0] || copies[2]);
+  mine.get_many(std::span<const std::uint64_t>(keys), std::span(copies));
+  EXPECT_EQ(copies, (std::vector<std::optional<std::uint64_t>>{0, 1, 2, std::nullopt}));
+  const scope here(*farheap_);
+  std::vector<const std::uint64_t*> found(3);
+  EXPECT_THROW(mine.find_many(here, std::span<const std::uint64_t>(keys), std::span(found).first(2)),
+               std::invalid_argument);
+  EXPECT_EQ(found[2], nullptr);
+}
+
 TEST_F(numbers_test, what_is_used_outlives_what_is_not) {
   std::vector<std::uint64_t> left;
   hash_map<std::uint64_t, std::uint64_t> mine(*farheap_, {.entries = 4000},

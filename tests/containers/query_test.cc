@@ -216,6 +216,11 @@ TEST_F(queries, refuse_what_makes_no_sense) {
   std::vector<std::int32_t> into(2, -1);
   EXPECT_THROW(few.gather(std::vector<std::size_t>{1, 3}, std::span<std::int32_t>(into)), std::out_of_range);
   EXPECT_EQ(into, (std::vector<std::int32_t>{-1, -1})) << "nothing was copied";
+  for (const std::size_t count : {1u, 3u}) {
+    const std::vector<std::size_t> indices(count, 0);
+    EXPECT_THROW(few.gather(indices, std::span<std::int32_t>(into)), std::invalid_argument) << count;
+    EXPECT_EQ(into, (std::vector<std::int32_t>{-1, -1})) << "nothing was copied";
+  }
   EXPECT_EQ(tally(few, {-40'000, 25'535}).size(), 65'536u);
 }
 

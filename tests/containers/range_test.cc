@@ -189,6 +189,10 @@ TEST_F(ranges, that_are_copied_stay_where_they_are) {
   EXPECT_THROW(copy.fill(10, plain.size(), 1), std::out_of_range);
   EXPECT_THROW(copy.scatter(std::vector<std::size_t>{0, plain.size()}, std::vector<std::uint64_t>{1, 1}),
                std::out_of_range);
+  for (const std::size_t count : {1u, 3u}) {
+    EXPECT_THROW(copy.scatter(std::vector<std::size_t>{0, 1}, std::vector<std::uint64_t>(count, 1)),
+                 std::invalid_argument);
+  }
   expect_same(copy, plain);
 }
 

@@ -11,11 +11,13 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <thread>
 
 #include "base/check.h"
 #include "tests/support/loopback.h"
@@ -67,10 +69,12 @@ device_server::~device_server() {
   if (process_ > 0) signal(SIGKILL);
 }
 
-std::vector<pid_t> device_server::devices() const {
+namespace {
+
+std::vector<pid_t> children_of(pid_t process) {
   std::vector<pid_t> found;
   std::error_code ignored;  // threads come and go
-  const std::string tasks = "/proc/" + std::to_string(process_) + "/task";
+  const std::string tasks = "/proc/" + std::to_string(process) + "/task";
   for (const auto& task : std::filesystem::directory_iterator(tasks, ignored)) {
     std::ifstream children(task.path() / "children");
     for (int child = 0; children >> child;) {
@@ -81,6 +85,17 @@ std::vector<pid_t> device_server::devices() const {
       const std::size_t name_end = line.rfind(')');
       if (name_end != std::string::npos && line.compare(name_end, 3, ") Z") != 0) found.push_back(child);
     }
+  }
+  return found;
+}
+
+}  // namespace
+
+// Between the server and each of them is a guardian.
+std::vector<pid_t> device_server::devices() const {
+  std::vector<pid_t> found;
+  for (const pid_t guardian : children_of(process_)) {
+    for (const pid_t device : children_of(guardian)) found.push_back(device);
   }
   return found;
 }
@@ -98,8 +113,14 @@ void device_server::continue_with_devices() {
 
 void device_server::signal(int number) {
   if (number == SIGSTOP) return stop_process(process_);
+  const std::vector<pid_t> orphans = number == SIGKILL ? devices() : std::vector<pid_t>();
   kill(process_, number);
-  if (number == SIGKILL) wait();
+  if (number != SIGKILL) return;
+  wait();
+  // Their guardians end them, and until then they answer.
+  for (const pid_t one : orphans) {
+    for (int i = 0; i < 3000 && kill(one, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 int device_server::wait() {

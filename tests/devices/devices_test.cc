@@ -41,6 +41,9 @@ enum : std::uint32_t {
   options = 11,
   wait_and_add = 12,
   process = 13,
+  start_daemon = 15,
+  throw_behind_result = 16,
+  throw_unfit = 17,
 };
 
 constexpr auto generous = 30s;  // for calls that are to succeed on a busy machine
@@ -62,6 +65,11 @@ std::uint64_t number_in(const std::vector<std::byte>& bytes) {
 
 std::string text_in(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+void expect_gone(pid_t process_number) {
+  for (int i = 0; i < 3000 && kill(process_number, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_NE(kill(process_number, 0), 0);
 }
 
 template <typename Call>
@@ -153,6 +161,46 @@ TEST_P(Devices, SurviveTheirExceptions) {
   EXPECT_EQ(number_in(made.ask(value)), 5u);
 }
 
+template <typename Call>
+std::string text_of(Call call) {
+  try {
+    call();
+  } catch (const device_error& failure) {
+    return failure.what();
+  }
+  return "nothing was thrown";
+}
+
+// Of all functions, with outputs or without.
+TEST_P(Devices, PassTheTextsOfTheirExceptionsOn) {
+  device made = make();
+  const std::string peer = GetParam() ? "shm:" + place.path() + "/socket" : "tcp://" + server.host();
+  EXPECT_EQ(text_of([&] { made.compute(throw_text); }), peer + ": refused: a text");
+  EXPECT_EQ(text_of([&] { static_cast<void>(made.ask(throw_behind_result)); }), peer + ": refused: a text");
+  EXPECT_EQ(text_of([&] { made.write(13, bytes_of(1)); }), peer + ": refused: not this one");
+  EXPECT_EQ(text_of([&] { made.erase(14); }), peer + ": refused: not that one");
+  EXPECT_EQ(text_of([&] { made.write(0, {}); }), peer + ": refused: the arguments are too short");
+  EXPECT_EQ(text_of([&] { made.compute(throw_number); }),
+            peer + ": refused: the plugin threw something that is no std::exception");
+  EXPECT_EQ(text_of([&] { made.compute(flood); }), peer + ": refused: the result is too long");
+  EXPECT_EQ(text_of([&] { static_cast<void>(made.read(7)); }), peer + ": no such object");
+  EXPECT_EQ(text_of([&] { device(tier(), "troublemaker", {.parameters = bytes_of("refuse"), .deadline = generous}); }),
+            peer + ": refused: as it was asked to");
+  const std::string unfit = text_of([&] { made.compute(throw_unfit); });
+  EXPECT_TRUE(unfit.starts_with(peer + ": refused: \\x1b[2J\\x0a")) << unfit;
+  EXPECT_LT(unfit.size(), 5000u);
+  EXPECT_TRUE(std::ranges::all_of(unfit, [](char one) { return one >= ' ' && one <= '~'; })) << unfit;
+  EXPECT_EQ(number_in(made.ask(value)), 0u);
+}
+
+TEST_P(Devices, OfUnknownPluginsSayWhichThereAre) {
+  const std::string text = text_of([&] { device(tier(), "nothing"); });
+  EXPECT_NE(text.find("there is no plugin 'nothing', but troublemaker 1.0, sorted 1.0; construct one of these, or load "
+                      "the other: farheapd --plugin FILE"),
+            std::string::npos)
+      << text;
+}
+
 TEST_P(Devices, ThatEndTheirProcessHarmNobodyElse) {
   device bystander = make();
   bystander.compute(add, bytes_of(5));
@@ -201,14 +249,75 @@ TEST_P(Devices, TakeNoMoreMemoryThanTheirRoom) {
   EXPECT_EQ(number_in(made.ask(value)), 0u);
 }
 
+// A sorted.so that finds no memory in the middle of a write has not begun it.
+TEST_P(Devices, RefuseWritesThatTheyHaveNoMemoryFor) {
+  if (SANITIZED) GTEST_SKIP() << "a sanitizer's address space is no measure of memory";
+  device words(tier(), "sorted", {.parameters = {}, .room_bytes = 8 << 20, .deadline = generous});
+  words.write(1, bytes_of("pear"));
+  words.write(2, bytes_of("quince"));
+  std::uint64_t object = 3;
+  std::size_t size = 500'000;
+  while (size > 1'000) {
+    try {
+      words.write(object, bytes_of(std::string(size, 'x')));
+      ++object;
+    } catch (const device_error& failure) {
+      ASSERT_EQ(failure.why(), reason::refused) << failure.what();
+      // The same for an object that there is.
+      EXPECT_EQ(reason_of([&] { words.write(1, bytes_of(std::string(size, 'x'))); }), reason::refused);
+      EXPECT_EQ(text_in(words.read(1)), "pear");
+      EXPECT_EQ(number_in(words.ask(3, bytes_of("~"))), object - 1) << "that many are in order";
+      size = size * 9 / 10;
+    }
+  }
+  EXPECT_EQ(text_in(words.read(1)), "pear");
+}
+
 // The process of a device never outlives its server.
 TEST_P(Devices, EndWithTheirServer) {
   device made = make();
   const auto its_process = static_cast<pid_t>(number_in(made.ask(process)));
   EXPECT_EQ(kill(its_process, 0), 0);
   server.signal(SIGKILL);
-  for (int i = 0; i < 3000 && kill(its_process, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_NE(kill(its_process, 0), 0);
+  expect_gone(its_process);
+}
+
+// A daemon is in a session of its own, and its parent has ended.
+TEST_P(Devices, TakeWhatTheyHaveStartedWithThem) {
+  const auto daemon_of = [](device& one) {
+    const auto number = static_cast<pid_t>(number_in(one.compute(start_daemon)));
+    EXPECT_EQ(kill(number, 0), 0);
+    return number;
+  };
+  device bystander = make();
+  const pid_t living = daemon_of(bystander);
+  pid_t left = 0;
+  {
+    device made = make();
+    left = daemon_of(made);
+  }
+  {
+    SCOPED_TRACE("the device is destructed");
+    expect_gone(left);
+  }
+  {
+    SCOPED_TRACE("the device crashes");
+    device made = make();
+    left = daemon_of(made);
+    EXPECT_EQ(reason_of([&] { made.compute(leave); }), reason::crashed);
+    expect_gone(left);
+  }
+  {
+    SCOPED_TRACE("the device hangs");
+    device made = make({.parameters = {}, .deadline = 1s});
+    left = daemon_of(made);
+    EXPECT_EQ(reason_of([&] { made.compute(hang); }), reason::timed_out);
+    expect_gone(left);
+  }
+  EXPECT_EQ(kill(living, 0), 0) << "of another device";
+  SCOPED_TRACE("the server is killed");
+  server.signal(SIGKILL);
+  expect_gone(living);
 }
 
 TEST_P(Devices, DoNotKeepAServerFromEnding) {
@@ -233,10 +342,17 @@ TEST_P(Devices, ThatEndBetweenCallsAreLetGo) {
   EXPECT_EQ(reason_of([&] { device(tier(), "troublemaker", all_but_one_device); }), reason::no_room);
   const auto its_process = static_cast<pid_t>(number_in(made[0]->ask(process)));
   ASSERT_EQ(kill(its_process, SIGKILL), 0);
-  for (int i = 0; i < 3000 && kill(its_process, 0) == 0; ++i) std::this_thread::sleep_for(10ms);
-  EXPECT_NE(kill(its_process, 0), 0) << "a process that has ended is still remembered";
-  device another(tier(), "troublemaker", all_but_one_device);
-  EXPECT_EQ(number_in(another.compute(add, bytes_of(4))), 4u);
+  std::unique_ptr<device> another;
+  for (const auto until = std::chrono::steady_clock::now() + generous; !another;) {
+    try {
+      another = std::make_unique<device>(tier(), "troublemaker", all_but_one_device);
+    } catch (const device_error& failure) {
+      ASSERT_EQ(failure.why(), reason::no_room);
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << "a process that has ended still has its room";
+      std::this_thread::sleep_for(10ms);
+    }
+  }
+  EXPECT_EQ(number_in(another->compute(add, bytes_of(4))), 4u);
   EXPECT_EQ(reason_of([&] { static_cast<void>(made[0]->ask(value)); }), reason::lost);
 }
 
@@ -352,6 +468,10 @@ TEST(DevicesWithoutServers, LiveInTheProcess) {
   EXPECT_EQ(text_in(words.read(1)), "pear");
   EXPECT_EQ(reason_of([&] { static_cast<void>(words.read(2)); }), reason::no_object);
   EXPECT_EQ(device::plugins_of(tier).at(0).name, "sorted");
+  EXPECT_EQ(text_of([&] { device(tier, "nothing"); }),
+            "memory:: there is no plugin 'nothing', but sorted 1.0; construct one of these, or load the other: "
+            "memory:?plugin=FILE");
+  EXPECT_EQ(reason_of([&] { device(tier, "nothing"); }), reason::no_plugin);
   EXPECT_EQ(reason_of([&] { device("memory:", "sorted"); }), reason::bad_tier);
   EXPECT_EQ(reason_of([&] { device("memory:?plugin=/nowhere.so", "sorted"); }), reason::bad_tier);
 }

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <span>
 #include <string>
 
 #include "far/device.h"
+#include "far/plugin.h"
 #include "tests/devices/built.h"
 #include "tests/devices/device_server.h"
 #include "tests/support/scratch_folder.h"
@@ -85,6 +87,50 @@ TEST(Plugins, ThatAreNoneKeepAServerFromStarting) {
                                                      "static int gone = (std::abort(), 0);\n"
                                                      "int* where() { return &gone; }\n"));
   EXPECT_NE(crashing.find("it ended as it was loaded"), std::string::npos) << crashing;
+}
+
+// One of C, and of before far_device_failure().
+TEST(Plugins, SayWhatTheyWriteInPlaceOfAResult) {
+  const scratch_folder folder;
+  std::ofstream(folder.path() + "/plain.cc") << R"(#include <far/plugin.h>
+static int device;
+static void* construct(const char*, const void*, size_t size) { return size > 0 ? nullptr : &device; }
+static void destruct(void*) {}
+static int read(void*, uint64_t object, const far_device_output* into) {
+  into->append(into->context, "no\x1b", 3);
+  return object == 0 ? FAR_DEVICE_NO_OBJECT : FAR_DEVICE_REFUSED;
+}
+static int write(void*, uint64_t, const void*, size_t) { return 77; }
+static int erase(void*, uint64_t) { return FAR_DEVICE_OK; }
+static int compute(void*, uint32_t, const void*, size_t, const far_device_output* into) {
+  for (int i = 0; i < 2000; ++i) into->append(into->context, "x", 1);
+  return FAR_DEVICE_REFUSED;
+}
+const far_device_functions* far_device_plugin(void) {
+  static const far_device_functions all = {FAR_DEVICE_INTERFACE, "plain", "1", construct, destruct, read, write, erase,
+                                           compute, nullptr, nullptr};
+  return &all;
+}
+)";
+  build(folder.path() + "/plain.cc", folder.path() + "/plain.so");
+  const device_server server({"--memory", "64M", "--plugin", folder.path() + "/plain.so"});
+  const std::string peer = "tcp://" + server.host();
+  device made(peer, "plain");
+  const auto text_of = [](auto call) -> std::string {
+    try {
+      call();
+    } catch (const device_error& failure) {
+      return failure.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_EQ(text_of([&] { static_cast<void>(made.read(1)); }), peer + ": refused: no\\x1b");
+  EXPECT_EQ(text_of([&] { static_cast<void>(made.read(0)); }), peer + ": no such object");
+  EXPECT_EQ(text_of([&] { made.write(1, {}); }), peer + ": refused");
+  EXPECT_EQ(text_of([&] { made.compute(1); }), peer + ": refused: " + std::string(FAR_DEVICE_FAILURE_BYTES, 'x'));
+  const std::byte parameter{};
+  EXPECT_EQ(text_of([&] { device(peer, "plain", {.parameters = std::span(&parameter, 1)}); }),
+            peer + ": refused: the plugin refuses the parameters");
 }
 
 TEST(Plugins, HaveOptionsThatMakeSense) {

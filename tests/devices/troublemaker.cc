@@ -1,5 +1,6 @@
 // A plugin whose devices misbehave on request, for tests. It holds a number, to which `add` adds.
 #include <far/plugin.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -31,6 +32,9 @@ class troublemaker final : public far::plugin::device {
     pause = 12,  // arguments: microseconds; adds 1 afterwards
     process = 13,
     slow_to_save = 14,  // arguments: microseconds that save() takes from now on
+    start_daemon = 15,  // result: the number of its process, which is in a session of its own
+    throw_behind_result = 16,
+    throw_unfit = 17,  // a text that is long, and controls terminals
   };
 
   troublemaker(std::string_view options_of_operator, far::plugin::bytes parameters) : options_(options_of_operator) {
@@ -48,7 +52,10 @@ class troublemaker final : public far::plugin::device {
     if (object == 13) throw std::invalid_argument("not this one");
     value_ = far::plugin::take<std::uint64_t>(contents);
   }
-  void erase(std::uint64_t) override { throw far::plugin::no_object(); }
+  void erase(std::uint64_t object) override {
+    if (object == 14) throw std::invalid_argument("not that one");
+    throw far::plugin::no_object();
+  }
 
   void compute(std::uint32_t opcode, far::plugin::bytes arguments, far::plugin::output& into) override {
     switch (opcode) {
@@ -56,6 +63,10 @@ class troublemaker final : public far::plugin::device {
       case value: return into.append(value_);
       case throw_text: throw std::runtime_error("a text");
       case throw_number: throw 7;
+      case throw_behind_result:
+        into.append(std::string_view("a part of a result, "));
+        throw std::runtime_error("a text");
+      case throw_unfit: throw std::runtime_error("\x1b[2J\n" + std::string(100'000, '\xff'));
       case hang: return spin();
       case write_outside: *nowhere_ = 1; return;
       case take_memory: return take_memory_of(far::plugin::take<std::uint64_t>(arguments));
@@ -67,6 +78,7 @@ class troublemaker final : public far::plugin::device {
         usleep(static_cast<useconds_t>(far::plugin::take<std::uint64_t>(arguments)));
         return into.append(++value_);
       case process: return into.append(static_cast<std::uint64_t>(getpid()));
+      case start_daemon: return into.append(daemon_process());
       case slow_to_save: save_takes_us_ = far::plugin::take<std::uint64_t>(arguments); return;
       default: throw std::invalid_argument("no such operation");
     }
@@ -81,6 +93,27 @@ class troublemaker final : public far::plugin::device {
  private:
   [[noreturn]] static void spin() {
     for (volatile std::uint64_t turns = 0;;) turns = turns + 1;
+  }
+
+  // As daemon(3) does it, but that the daemon keeps all descriptors.
+  static std::uint64_t daemon_process() {
+    int ends[2] = {-1, -1};
+    if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+    const pid_t parent = fork();
+    if (parent == 0) {
+      setsid();
+      if (fork() != 0) _exit(0);
+      const auto number = static_cast<std::uint64_t>(getpid());
+      if (::write(ends[1], &number, sizeof number) != sizeof number) _exit(1);
+      sleep(120);  // if nobody ends it
+      _exit(0);
+    }
+    std::uint64_t number = 0;
+    if (parent < 0 || ::read(ends[0], &number, sizeof number) != sizeof number) throw std::runtime_error("no daemon");
+    close(ends[0]);
+    close(ends[1]);
+    waitpid(parent, nullptr, 0);
+    return number;
   }
 
   void take_memory_of(std::uint64_t size) {

@@ -69,6 +69,16 @@ class Apps(unittest.TestCase):
                 self.assertEqual(checksum(far), alone)
                 self.assertNotEqual(checksum(support.run([*command, "--seed", 2])), alone)
 
+    def test_servers_under_load(self):
+        support.need(support.SOAK, "it takes half a minute; FARHEAP_SOAK=1 runs it")
+        program = support.SOURCE / "evaluation/apps/unchanged/server.py"
+        launcher = support.farheap_command([], 24 * support.MIB)
+        for server in ("redis", "memcached"):
+            with self.subTest(server):
+                alone, far = (support.run([program, server, "--quick", *more]) for more in ([], ["--", *launcher]))
+                self.assertEqual((alone.code, far.code), (0, 0), (alone, far))
+                self.assertEqual(json.loads(far.out)["checksum"], json.loads(alone.out)["checksum"])
+
     def test_psort(self):
         report = self.compare_with_farheap("psort", "--elements", 6_000_000 * SCALE, "--threads", 3, "--seed", 5)
         self.assertEqual(report["elements"], 6_000_000 * SCALE)

@@ -528,6 +528,17 @@ class Programs(Directory):
                 self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
                 self.assertGreater(outcome.stats["hinted_misses"], 10000, outcome.stats)
 
+    def test_the_size_of_objects_is_tuned(self):
+        program = self.directory / "reader"
+        compiled(CLANG, "-O3", "-ffar-objects", SOURCES / "reader.c", "-o", program)
+        tune = [support.FARHEAP, "tune", "--local", BUDGET, "--far", "memory:?latency=5us", "--rounds", "1", "--", program]
+        said = compiled(*tune, "pick")
+        fetched = dict(re.findall(r"^(whole pages|\d+ B) .* (\d+)$", said, re.MULTILINE))
+        self.assertEqual(list(fetched), ["whole pages", "64 B", "128 B", "256 B", "512 B"], said)
+        self.assertLess(int(fetched["64 B"]), int(fetched["whole pages"]) / 2, said)
+        self.assertRegex(said, r"-ffar-objects=\d+ takes 0\.\d\d of the time|compile without -ffar-objects")
+        self.assertIn("ended with exit code 7", compiled(*tune[:-1], "sh", "-c", "exit 7", expected=7))
+
     def test_the_environment_starts_the_runtime(self):
         program = self.directory / "reader"
         compiled(CLANG, "-O3", SOURCES / "reader.c", "-o", program)

@@ -11,7 +11,8 @@ FARHEAP = str(support.FARHEAP)
 PROGRAMS = {name: str(support.FARHEAP.with_name(name)) for name in ("farheapd", "farheap-bench")}
 # Where the options of each command are described.
 PAGES = {"run": "docs/run.md", "top": "docs/run.md", "stats": "docs/run.md", "metrics": "docs/run.md", "doctor": "docs/run.md",
-         "trace": "docs/trace.md", "report": "docs/trace.md", "farheapd": "docs/server.md",
+         "trace": "docs/trace.md", "report": "docs/trace.md", "tune": "docs/compile.md",
+         "farheapd": "docs/server.md",
          "farheap-bench": "docs/benchmarks.md"}
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
@@ -32,7 +33,7 @@ def uses_in(text):
     program's own words."""
     text = re.sub(r"\\\n\s*", " ", text)
     for line in re.split(r"[\n`|;#]", text):
-        found = re.search(r"(?:^|[ /])(?:farheap (run|trace|report|resize|add-server|stats|top|metrics|doctor)|"
+        found = re.search(r"(?:^|[ /])(?:farheap (run|trace|report|tune|resize|add-server|stats|top|metrics|doctor)|"
                           r"(farheapd|farheap-bench))\b(.*)", line)
         if found:
             yield found[1] or found[2], OPTION.findall(re.split(r"\s--(?:\s|$)", found[3])[0])

@@ -12,7 +12,10 @@ namespace far::simulation {
 class simulated_devices::body final : public server::device_body {
  public:
   body(simulated_devices& owner, const far_device_functions& plugin, std::size_t window_bytes)
-      : owner_(owner), runner_(plugin, ""), window_(window_bytes), calls_functions_(&plugin == &digest_plugin()) {
+      : owner_(owner),
+        runner_({.functions = plugin}, ""),
+        window_(window_bytes),
+        calls_functions_(&plugin == &digest_plugin()) {
     owner_.bodies_.push_back(this);
   }
   ~body() override { std::erase(owner_.bodies_, this); }

@@ -6,6 +6,7 @@
 #include <new>
 #include <span>
 
+#include "far/detail/bounds.h"
 #include "far/detail/pointer.h"
 #include "far/scope.h"
 
@@ -33,39 +34,42 @@ template <typename T>
 }
 
 template <typename T>
-[[nodiscard]] std::size_t count_elements(owner_word& owner) {
+[[nodiscard]] std::size_t count_elements(owner_word& owner, bool lasting = true) {
   const std::uint64_t value = owner.load(std::memory_order_relaxed);
   if (value == 0) return 0;
   if (word::is_huge(value)) return bytes_of(owner) / sizeof(T);
   const scope here(runtime_of(owner));
-  static_cast<void>(here.reach(owner, false, true));
+  static_cast<void>(here.reach(owner, false, lasting));
   return bytes_of(owner) / sizeof(T);
 }
 
 // Calls `copy` for stretches of at most 64 KiB, which stay in place during the call. Its arguments are the address of
 // the first element in the far heap, the number of elements before it, and the number of elements in the stretch.
+// Throws std::out_of_range.
 template <typename T, typename Copy>
-void for_each_stretch(owner_word& owner, std::size_t first, std::size_t count, bool write, Copy copy) {
+void for_each_stretch(owner_word& owner, std::size_t first, std::size_t count, bool write, bool lasting, Copy copy) {
+  require_range(first, count, count_elements<T>(owner, lasting));
   constexpr std::size_t most = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);
   for (std::size_t done = 0; done < count;) {
     const std::size_t now = std::min(most, count - done);
     const scope here(runtime_of(owner));
-    std::byte* const at = here.reach_part(owner, offset_of_element<T>(first, done), now * sizeof(T), write, true);
+    std::byte* const at = here.reach_part(owner, offset_of_element<T>(first, done), now * sizeof(T), write, lasting);
     copy(std::launder(reinterpret_cast<T*>(at)), done, now);
     done += now;
   }
 }
 
 template <typename T>
-void copy_out(owner_word& owner, std::size_t first, std::span<T> into) {
-  for_each_stretch<T>(owner, first, into.size(), false, [&](const T* from, std::size_t before, std::size_t count) {
-    std::copy_n(from, count, into.begin() + static_cast<std::ptrdiff_t>(before));
-  });
+void copy_out(owner_word& owner, std::size_t first, std::span<T> into, bool lasting) {
+  for_each_stretch<T>(owner, first, into.size(), false, lasting,
+                      [&](const T* from, std::size_t before, std::size_t count) {
+                        std::copy_n(from, count, into.begin() + static_cast<std::ptrdiff_t>(before));
+                      });
 }
 
 template <typename T>
-void copy_in(owner_word& owner, std::size_t first, std::span<const T> from) {
-  for_each_stretch<T>(owner, first, from.size(), true, [&](T* into, std::size_t before, std::size_t count) {
+void copy_in(owner_word& owner, std::size_t first, std::span<const T> from, bool lasting) {
+  for_each_stretch<T>(owner, first, from.size(), true, lasting, [&](T* into, std::size_t before, std::size_t count) {
     std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(before), count, into);
   });
 }

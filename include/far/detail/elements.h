@@ -14,25 +14,17 @@
 #include <ranges>
 #include <span>
 #include <stdexcept>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "far/detail/answers.h"
+#include "far/detail/bounds.h"
 #include "far/detail/chunk_store.h"
 #include "far/detail/sequence.h"
 #include "far/scope.h"
 #include "far/summary.h"
 
 namespace far::detail {
-
-[[noreturn, gnu::noinline, gnu::cold]] inline void throw_out_of_range(std::size_t index, std::size_t size) {
-  throw std::out_of_range("index " + std::to_string(index) + " of a far container that has " + std::to_string(size) +
-                          " elements");
-}
-[[noreturn, gnu::noinline, gnu::cold]] inline void throw_too_long() {
-  throw std::length_error("a far container of more elements than there are addresses");
-}
 
 // An element that is copied to another index: the one, and where it was.
 struct scattered {
@@ -241,13 +233,14 @@ class elements {
   {
     visit_part_answers(0, size_, nullptr, how, answer_visitor(visit), where);
   }
-  // The same of the numbers from `first` on, as many as groups, which they belong to. Requires: the question has
-  // groups.
+  // The same of the numbers from `first` on, as many as groups, which they belong to. Throws std::out_of_range.
+  // Requires: the question has groups.
   template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
   void visit_group_answers(std::size_t first, std::span<const std::uint8_t> groups, const reduction& how, Visit visit,
                            work where) const
     requires reducible<T>
   {
+    require(first, groups.size());
     visit_part_answers(first, first + groups.size(), groups.data(), how, answer_visitor(visit), where);
   }
 
@@ -269,11 +262,12 @@ class elements {
 
   // Copies elements out by their indices; into[i] is that of indices[i]. Remote elements are read alone, 512 bytes
   // around each, and their pages stay where they are; those that lie in one page, one after the other, are read at
-  // once. Several fibers do it. Throws std::out_of_range before anything is copied. Requires: into.size() ==
-  // indices.size().
+  // once. Several fibers do it. Before anything is copied, throws std::out_of_range, and std::invalid_argument unless
+  // into.size() == indices.size().
   void gather(std::span<const std::size_t> indices, std::span<T> into) const
     requires std::is_trivially_copyable_v<T>
   {
+    require_equal("gather()", indices.size(), into.size());
     for (const std::size_t index : indices) require(index, 1);
     constexpr std::size_t piece = 256;
     visit_on_fibers(home().home(), (indices.size() + piece - 1) / piece, [&](std::size_t number) {
@@ -284,11 +278,12 @@ class elements {
 
   // Copies elements in by their indices: that of indices[i] becomes from[i]. Pages come in side by side, and each once,
   // whatever the order of the indices; of equal ones, the last counts. Several fibers do it, and it takes 16 bytes of
-  // local memory for an index. Throws std::out_of_range before anything is copied. Requires: from.size() ==
-  // indices.size().
+  // local memory for an index. Before anything is copied, throws std::out_of_range, and std::invalid_argument unless
+  // from.size() == indices.size().
   void scatter(std::span<const std::size_t> indices, std::span<const T> from)
     requires std::is_trivially_copyable_v<T>
   {
+    require_equal("scatter()", indices.size(), from.size());
     std::vector<scattered> order;
     order.reserve(indices.size());
     for (std::size_t i = 0; i < indices.size(); ++i) {
@@ -577,9 +572,7 @@ class elements {
 
   static std::ptrdiff_t signed_of(std::size_t value) { return static_cast<std::ptrdiff_t>(value); }
 
-  void require(std::size_t first, std::size_t count) const {
-    if (first > size_ || count > size_ - first) throw_out_of_range(first > size_ ? first : first + count - 1, size_);
-  }
+  void require(std::size_t first, std::size_t count) const { require_range(first, count, size_); }
 
   // Pieces that are large enough for a fiber each, and small enough for a scope to hold.
   template <typename Visit>

@@ -123,7 +123,8 @@ page_store::encoded page_store::encode(const std::byte* page, page_codec& with) 
 
 int page_store::put(slot_id slot, const encoded& page) {
   entry& current = entries_[slot];
-  entry fresh{.word = page.word, .length = static_cast<std::uint16_t>(page.length), .is = page.is};
+  entry fresh{.length = static_cast<std::uint16_t>(page.length), .is = page.is};
+  fresh.set_word(page.word);
   const bool first_write = current.is == kind::empty;
   if (fresh.has_object()) {
     object_place place;
@@ -155,7 +156,7 @@ bool page_store::find_place(slot_id slot, const encoded& page, bool first_write,
 bool page_store::load(const entry& from, std::byte* page, page_codec& with) const {
   switch (from.is) {
     case kind::empty:
-    case kind::filled: fill({page, page_bytes}, from.word, 0); return true;
+    case kind::filled: fill({page, page_bytes}, from.word(), 0); return true;
     case kind::whole: std::memcpy(page, bytes_of(from.place()), page_bytes); return true;
     case kind::packed: return with.pages.decompress(bytes_of(from.place()), from.length, page);
   }
@@ -166,7 +167,7 @@ int page_store::read_part(slot_id slot, std::size_t offset, std::span<std::byte>
   const lock_guard guard(stripe_of(slot));
   const entry& from = entries_[slot];
   if (from.is == kind::empty || from.is == kind::filled) {
-    fill(into, from.word, offset);
+    fill(into, from.word(), offset);
     return 0;
   }
   if (from.is == kind::whole) {

@@ -84,16 +84,24 @@ class page_store {
 
  private:
   enum class kind : std::uint8_t { empty, filled, packed, whole };
-  // Zeros are an empty one.
+  // Zeros are an empty one. The word is in two halves, so that an entry takes 12 bytes.
   struct entry {
-    std::uint64_t word = 0;  // its content, repeated, or place()
+    std::uint32_t high = 0;
+    std::uint32_t low = 0;
     std::uint16_t length = 0;
     kind is = kind::empty;
     [[nodiscard]] bool has_object() const { return is == kind::packed || is == kind::whole; }
-    [[nodiscard]] object_place place() const {
-      return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
+    [[nodiscard]] object_place place() const { return {.zone = high, .index = low}; }
+    void set_place(object_place where) {
+      high = where.zone;
+      low = where.index;
     }
-    void set_place(object_place where) { word = std::uint64_t{where.zone} << 32 | where.index; }
+    // All that a filled page repeats.
+    [[nodiscard]] std::uint64_t word() const { return std::uint64_t{high} << 32 | low; }
+    void set_word(std::uint64_t word) {
+      high = static_cast<std::uint32_t>(word >> 32);
+      low = static_cast<std::uint32_t>(word);
+    }
   };
   // A page as it is going to be stored.
   struct encoded {
@@ -102,7 +110,7 @@ class page_store {
     const std::byte* bytes = nullptr;
     std::size_t length = 0;
   };
-  static_assert(sizeof(entry) == 2 * sizeof(std::uint64_t));
+  static_assert(sizeof(entry) == 12);
   static constexpr std::size_t stripe_count = 1024;
 
   [[nodiscard]] spin_lock& stripe_of(slot_id slot) { return stripes_[slot % stripe_count]; }
