@@ -211,6 +211,7 @@ class Inline(unittest.TestCase):
         if far_used:
             self.assertGreater(outcome.stats["fetched_pages"], 0, "far memory was never used")
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
+        return outcome
 
     def compare_script(self, text):
         script = self.directory / "script.py"
@@ -262,7 +263,8 @@ class Inline(unittest.TestCase):
         self.compare(program)
 
     def test_calls_that_do_not_return_as_usual(self):
-        self.compare([support.PROGRAMS / "caller", self.directory / "file"], 32 * support.MIB)
+        outcome = self.compare([support.PROGRAMS / "caller", self.directory / "file"], 32 * support.MIB)
+        self.assertEqual(outcome.err.count("is no thread (clone with CLONE_VM)"), 1, outcome)
 
     def test_ends_when_the_kernel_stops_its_last_thread(self):
         # Strict seccomp: the next system call but read and write stops the thread, and natively the process with it.
