@@ -475,32 +475,39 @@ extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
 
 namespace {
 
-// The list, and what comes out, may lie on a stack in far memory.
+// What comes out may go to a stack in far memory, so it is copied outside the runtime.
 int read_object(std::uint64_t* value, const void* address, std::size_t bytes) {
+  using far::pager::copy_lookup;
+  std::uint64_t found = 0;
+  const copy_lookup lookup = far::pager::find_object(found, address, bytes);
+  *value = found;
+  if (lookup != copy_lookup::none) return lookup == copy_lookup::found ? 1 : 0;
   const int error_before = errno;
-  std::pair<bool, std::uint64_t> read{false, 0};
-  const auto body = [=] {
-    std::uint64_t found = 0;
-    const bool done = far::pager::read_object(found, address, bytes);
-    return std::pair(done, found);
-  };
-  if (!far::preload::stack_is_far()) [[likely]] {
-    read = body();
-  } else {
-    read = far::preload::in_runtime(body);
-  }
+  const auto [done, brought] = far::preload::on_runtime_stack([=] {
+    std::uint64_t read = 0;
+    const bool is_read = far::pager::bring_object(read, address, bytes);
+    return std::pair(is_read, read);
+  });
   errno = error_before;
-  *value = read.second;
-  return read.first ? 1 : 0;
+  *value = brought;
+  return done ? 1 : 0;
 }
 
+// The list, too.
+struct wanted_copies {
+  std::array<const void*, far_compiled_most_copies> addresses;
+  std::size_t count;
+  std::size_t operator()() const { return far::pager::copy_objects(std::span(addresses).first(count)); }
+};
+
 std::size_t copy_objects(const void* const* addresses, std::size_t count) {
+  if (!far::pager::keeps_objects()) return far_compiled_no_copies;
+  if (count == 0) return 0;
   const int error_before = errno;
-  std::array<const void*, far_compiled_most_copies> wanted;
-  const std::size_t taken = std::min<std::size_t>(count, wanted.size());
-  std::copy_n(addresses, taken, wanted.begin());
-  const auto body = [=] { return far::pager::copy_objects(std::span(wanted).first(taken)); };
-  const std::size_t missing = far::preload::stack_is_far() ? far::preload::in_runtime(body) : body();
+  wanted_copies wanted;
+  wanted.count = std::min<std::size_t>(count, wanted.addresses.size());
+  std::copy_n(addresses, wanted.count, wanted.addresses.begin());
+  const std::size_t missing = far::preload::on_runtime_stack(wanted);
   errno = error_before;
   return missing;
 }

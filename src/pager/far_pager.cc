@@ -60,7 +60,9 @@ result<std::unique_ptr<far_pager>> far_pager::make(const options& chosen) {
   }
   const std::uint64_t heap_bytes =
       round_up(chosen.heap_bytes != 0 ? chosen.heap_bytes : default_heap_bytes(), huge_page_bytes);
-  room_under_limit room(heap_bytes, chosen.object_readers > 0);
+  const std::uint64_t copies_bytes =
+      chosen.copied_bytes > 0 ? object_copies::table_bytes(heap_bytes >> page_shift, chosen.budget_bytes) : 0;
+  room_under_limit room(heap_bytes, chosen.object_readers > 0, copies_bytes);
   const result<void> fits = room.fits();
   if (!fits) return fits.error();
   const platform::kernel_features& features = platform::probe_kernel();
@@ -123,7 +125,8 @@ result<void> far_pager::start() {
   accesses_.emplace(*engine_, host_, heap_, parts_->addresses(), *misses_);
   slots_.emplace(*engine_, host_, heap_, *misses_);
   if (chosen_.copied_bytes > 0) {
-    copies_.emplace(*engine_, host_, heap_, *slots_, *accesses_, chosen_.copied_bytes, chosen_.budget_bytes);
+    copies_.emplace(*engine_, host_, heap_, parts_->addresses(), *slots_, *accesses_, chosen_.copied_bytes,
+                    chosen_.budget_bytes);
   }
   calls_.emplace(heap_, *parts_, *engine_, *misses_, *accesses_, host_);
   result<void> done = misses_->add_fetchers();
