@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "backend/tcp/server_addresses.h"
@@ -35,6 +36,7 @@
 #include "preload/c_library.h"
 #include "preload/c_library_memory.h"
 #include "preload/default_tier.h"
+#include "preload/direct_calls.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
 #include "preload/guests.h"
@@ -95,6 +97,7 @@ std::uint64_t now_ns() {
 // This process may have fewer rights than `farheap run` had, after a change of user or root, or in a container.
 void run_natively(const error& why) {
   platform::give_limits_to_kernel();
+  give_back_local_addresses_if_limited();
   log_line(log_level::warning,
            "%s. Process %d (%s) runs natively: without far memory, and in as much memory as it wants",
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
@@ -173,6 +176,7 @@ void run_control(runtime& self, control::control_server& server) {
   while (serving_peers) {
     serving_peers = server.step(pressure_check_ms);
     take_share(self);
+    give_back_under_limit();
     release_pages_of_ended_threads();
     end_with_last_thread();
     write_buffered_trace();
@@ -182,10 +186,17 @@ void run_control(runtime& self, control::control_server& server) {
   }
 }
 
+// Without this thread nobody would divide the budget. By now the program's memory is far.
 template <typename Body>
 void start_control(Body body) {
-  // Detached: a child of fork has the object, and not the thread.
-  platform::start_runtime_thread("farheap-control", body).detach();
+  try {
+    // Detached: a child of fork has the object, and not the thread.
+    platform::start_runtime_thread("farheap-control", body).detach();
+  } catch (const std::system_error& failure) {
+    refuse_to_start(
+        {std::string("no thread can be started (") + failure.what() + "); raise the limit on processes (ulimit -u)",
+         failure.code().value()});
+  }
 }
 
 std::unique_ptr<control::control_server> listen(runtime& self) {
@@ -301,6 +312,7 @@ void start() {
   find_c_library();
   keep_runtime_out_of_programs_malloc();
   starting->mode = prepare_mode(chosen, choice.value().mode);
+  if (starting->mode == pager::fault_mode::thread) prepare_watched_calls();
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
@@ -406,6 +418,7 @@ bool in_borrowed_memory() noexcept {
 void settle_in_child() noexcept {
   if (the_runtime == nullptr) return;
   the_runtime->process.store(getpid());
+  platform::know_kernel_limits();
   settling.assert_held();  // by this thread, which forked
   the_runtime->control->stop_listening();
   the_runtime->far_runtimes.settle_in_child();

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,8 +52,7 @@ result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
 
 // Room for the tables is checked and held while the far tier is opened (room_under_limit), so that the tier does not
 // use it up. The heap's addresses are reserved after the room has been given back.
-result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
-  const platform::runtime_mark allocate_locally;
+result<std::unique_ptr<far_pager>> far_pager::make(const options& chosen) {
   if (chosen.budget_bytes < minimum_budget_bytes) {
     return error{"a budget of " + format_size(chosen.budget_bytes) + " is below the working minimum; give at least " +
                      format_size(minimum_budget_bytes),
@@ -81,6 +81,16 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   const result<void> started = created->start();
   if (!started) return started.error();
   return created;
+}
+
+result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
+  const platform::runtime_mark allocate_locally;
+  try {
+    return make(chosen);
+  } catch (const std::system_error& failure) {
+    return error{std::string("no thread can be started (") + failure.what() + "); raise the limit with: ulimit -u",
+                 failure.code().value()};
+  }
 }
 
 far_pager::far_pager(const options& chosen, const platform::kernel_features& features,

@@ -175,6 +175,7 @@ class far_pager final : public pager {
   [[nodiscard]] std::uint64_t poll() noexcept override { return misses_->poll(); }
 
  private:
+  static result<std::unique_ptr<far_pager>> make(const options& chosen);  // threads that cannot be started throw
   far_pager(const options& chosen, const platform::kernel_features& features, const platform::heap_layout& heap,
             platform::userfaultfd faults, std::unique_ptr<backend::backend> far);
 
