@@ -396,6 +396,7 @@ struct look_memory {
   uint64_t next;               /* and after how many iterations the one comes that it has looked ahead for */
   bool is_resident;            /* all pages that it saw were */
   bool looks;
+  bool copies;           /* objects are copied in place of a second pass (-ffar-objects) */
   bool waits;            /* in the second pass, */
   bool waits_if_missing; /* or only if the first one found something */
   uint64_t missing;
@@ -408,27 +409,31 @@ __attribute__((tls_model("initial-exec"))) static __thread struct {
   size_t count;
 } wanted_objects;
 
+/* Without copies, and with a runtime that knows none, the pages come as they do for other loops. */
+static bool copies_are_kept(void) {
+  return objects_here != NULL && objects_here->make_copies(wanted_objects.addresses, 0) != far_compiled_no_copies;
+}
+
 static uint64_t copy_wanted_objects(void) {
   const size_t count = wanted_objects.count;
   wanted_objects.count = 0;
-  return count != 0 && objects_here != NULL ? objects_here->make_copies(wanted_objects.addresses, count) : 0;
+  return count != 0 ? objects_here->make_copies(wanted_objects.addresses, count) : 0;
 }
 
 /* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is; 4: it follows
- * pointers, which are here for this chunk only; bit 5: it reads objects, which the second pass brings all at once.
- * `done` iterations
- * of the loop have ended, `chunk` follow before the next call, `rest` in all. Returns how many to go through (bits 0 to
- * 31), and which the first one is whose page is looked at (from bit 32). In the first pass missing pages are requested,
- * of this chunk only if it is not known from before; in the second one, those of this chunk are waited for. */
+ * pointers, which are here for this chunk only; bit 5: it reads objects, whose copies come all at once in place of the
+ * second pass. `done` iterations of the loop have ended, `chunk` follow before the next call, `rest` in all. Returns
+ * how many to go through (bits 0 to 31), and which the first one is whose page is looked at (from bit 32). In the first
+ * pass missing pages are requested, of this chunk only if it is not known from before; in the second one, those of this
+ * chunk are waited for. */
 SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop) {
   struct look_memory* const memory = &looks[kind >> 2 & 7];
-  const bool of_objects = (kind & 32) != 0;
   if ((kind & 2) != 0) {
     if (!memory->looks) return 0;
-    if (of_objects) memory->missing += copy_wanted_objects();
+    if (memory->copies) memory->missing += copy_wanted_objects();
     memory->is_resident = memory->missing == 0;
     note_looks(loop, chunk, memory->missing != 0);
-    if (of_objects) return 0;
+    if (memory->copies) return 0;
     return memory->waits || (memory->waits_if_missing && memory->missing != 0) ? chunk : 0;
   }
   const bool follows = (kind >> 2 & 7) == 4;
@@ -439,6 +444,7 @@ SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, 
   memory->missing = 0;
   memory->waits = done != 0 && !(is_known && memory->is_resident) && !follows;
   memory->waits_if_missing = done == 0 || follows;
+  memory->copies = memory->looks && (kind & 32) != 0 && copies_are_kept();
   if (!memory->looks) return 0;
   if (follows) return chunk;
   return (rest / 2 < chunk ? rest : 2 * chunk) | (is_known ? chunk : 0) << 32;
@@ -449,7 +455,7 @@ SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_lo
   const struct far_hint_view* const view = view_of(address);
   if (view == NULL) return;
   struct look_memory* const memory = &looks[kind >> 2 & 7];
-  if ((kind & 32) != 0 && objects_here != NULL) {
+  if (memory->copies) {
     /* A signal handler may come here when the list is full, too. */
     const size_t at = wanted_objects.count < far_compiled_most_copies ? wanted_objects.count : 0;
     wanted_objects.addresses[at] = address;

@@ -1,6 +1,8 @@
 #include "preload/allocator.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +26,7 @@
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
 #include "preload/jemalloc.h"
+#include "preload/kernel_calls.h"
 #include "preload/resource_limits.h"
 #include "preload/runtime_blocks.h"
 
@@ -115,6 +118,48 @@ extent_hooks_t far_extents = {.alloc = extent_alloc,
                               .purge_forced = extent_purge,
                               .split = extent_split,
                               .merge = extent_merge};
+
+// Whether it stays jemalloc's.
+bool extent_dalloc(extent_hooks_t*, void* address, std::size_t bytes, bool, unsigned) {
+  return !in_runtime([&] { return far_memory.load()->unmap(static_cast<std::byte*>(address), bytes); }).ok();
+}
+
+extent_hooks_t returned_extents = {.alloc = extent_alloc,
+                                   .dalloc = extent_dalloc,
+                                   .destroy = extent_destroy,
+                                   .commit = nullptr,
+                                   .decommit = nullptr,
+                                   .purge_lazy = nullptr,
+                                   .purge_forced = extent_purge,
+                                   .split = extent_split,
+                                   .merge = extent_merge};
+
+// Of memory that the kernel has mapped, with jemalloc's own functions for the rest.
+extent_hooks_t returned_local_extents;
+
+bool local_extent_dalloc(extent_hooks_t*, void* address, std::size_t bytes, bool, unsigned) {
+  return kernel_munmap(address, bytes) != 0;
+}
+
+// Sets what jemalloc calls arena.I.NAME.
+template <typename Value>
+void set_for_arena(unsigned arena, const char* name, Value value) noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "arena.%u.%s", arena, name);
+  const int failure = far_je_mallctl(path.data(), nullptr, nullptr, &value, sizeof value);
+  if (failure != 0) log_line(log_level::verbose, "jemalloc refuses %s (%s)", path.data(), std::strerror(failure));
+}
+
+void give_back_extents(unsigned arena, extent_hooks_t* hooks) noexcept {
+  set_for_arena(arena, "extent_hooks", hooks);
+  set_for_arena(arena, "dirty_decay_ms", ssize_t{0});
+  set_for_arena(arena, "muzzy_decay_ms", ssize_t{0});
+}
+
+bool is_limited(__rlimit_resource kind) {
+  rlimit now{};
+  return syscall(SYS_prlimit64, 0, kind, nullptr, &now) == 0 && now.rlim_cur != RLIM_INFINITY;
+}
 
 void bind_to_arena() noexcept {
   bound_to_arena = true;
@@ -354,6 +399,22 @@ void purge_freed_memory() noexcept {
       return;
     }
   }
+}
+
+void give_back_addresses() noexcept {
+  static std::atomic<bool> gives{false};
+  if (gives.exchange(true)) return;
+  for (unsigned i = 0; i < arena_count; ++i) give_back_extents(arenas[i], &returned_extents);
+}
+
+void give_back_local_addresses_if_limited() noexcept {
+  if (!is_limited(RLIMIT_AS) && !is_limited(RLIMIT_DATA)) return;
+  extent_hooks_t* usual = nullptr;
+  std::size_t bytes = sizeof usual;
+  if (far_je_mallctl("arena.0.extent_hooks", &usual, &bytes, nullptr, 0) != 0) return;
+  returned_local_extents = *usual;
+  returned_local_extents.dalloc = local_extent_dalloc;
+  give_back_extents(0, &returned_local_extents);
 }
 
 }  // namespace far::preload

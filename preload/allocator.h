@@ -32,6 +32,11 @@ void release(void* block) noexcept;
 // Gives freed memory that jemalloc still holds back to the pager, so that it is not written to the far tier.
 void purge_freed_memory() noexcept;
 
+// From now on freed memory goes back to the pager at once, addresses and all: for a program whose memory is limited.
+void give_back_addresses() noexcept;
+// The same for a process without far memory, if its memory is limited now.
+void give_back_local_addresses_if_limited() noexcept;
+
 // Around a fork, so that the child's list of large blocks is whole. Inside jemalloc's locks, outside the pager's.
 void lock_large_blocks_for_fork() noexcept;
 void unlock_large_blocks_after_fork() noexcept;

@@ -1,6 +1,10 @@
 // The code that a call site of the C library jumps to, in assembler, x86-64 only. direct_calls.cc fills the tables, and
 // makes sure of the offsets and numbers.
 //
+// In fault_mode::in_line the calls of dispatched threads are looked at. In fault_mode::thread far_site_watched turns
+// that on, on all threads, for a few calls. The child of a vfork has the thread-local variables of its parent, which
+// waits; a process that runs beside such a parent must not touch them.
+//
 // A site jumps to its own few instructions in far_sites, which push where it goes on, below the red zone. The C library
 // holds nothing in rcx and r11 there. Unwinders see a call from the site; in the two instructions before the push they
 // see the end of the stack.
@@ -9,7 +13,7 @@ asm(R"(
   .balign 64
   .globl far_sites_begin, far_sites_end, far_site_rax_4096, far_site_rax_4095, far_site_eax_4096, far_site_eax_4095, far_site_numbered
   .hidden far_sites_begin, far_sites_end, far_site_rax_4096, far_site_rax_4095, far_site_eax_4096, far_site_eax_4095, far_site_numbered
-  .hidden far_site_rules, far_site_heap, far_site_returns, far_site_targets, far_site_saves_all
+  .hidden far_site_rules, far_site_heap, far_site_returns, far_site_targets, far_site_saves_all, far_site_watched, far_site_looks
   .hidden far_begin_site_call, far_end_site_call, far_this_thread, far_site_direct
 
   .cfi_startproc
@@ -62,6 +66,20 @@ far_site_numbered:
   ret $128
   .cfi_endproc
 
+  .globl far_site_raw
+  .hidden far_site_raw
+  .cfi_startproc
+  .cfi_undefined rip
+far_site_raw:
+  pushfq
+  call far_site_closer
+  popfq
+  popq %rcx
+  popq %r11
+  movq %r11, %rsp
+  jmp *%rcx
+  .cfi_endproc
+
   .macro look_at register, bit
   testb $\bit, %cl
   jz 9f
@@ -75,9 +93,11 @@ far_site_numbered:
   .balign 64
   .cfi_startproc
 far_site_entry:
+  cmpb $0, far_site_looks(%rip)
+  je far_site_direct
   movq far_this_thread@gottpoff(%rip), %rcx
   cmpb $0, %fs:(%rcx)
-  je far_site_direct
+  je 2f
   cmpq $512, %rax
   jae far_site_dispatched
   leaq far_site_rules(%rip), %rcx
@@ -97,13 +117,28 @@ far_site_entry:
 far_site_dispatched:
   syscall
   ret
+2:
+  cmpb $0, far_site_watched(%rip)
+  je far_site_direct
+  cmpq $512, %rax
+  jae far_site_direct
+  leaq far_site_rules(%rip), %rcx
+  testb $0x40, (%rcx, %rax)
+  jz far_site_direct
   .cfi_endproc
 
   .cfi_startproc
 far_site_closer:
   movq far_this_thread@gottpoff(%rip), %rcx
+  cmpb $0, far_site_watched(%rip)
+  jne 1f
   cmpw $0, %fs:2(%rcx)
   jne far_site_dispatched
+  jmp 2f
+1:
+  cmpb $0, %fs:3(%rcx)
+  jne far_site_direct
+2:
   pushq %rbp
   .cfi_def_cfa_offset 16
   .cfi_offset rbp, -16
@@ -145,6 +180,8 @@ far_site_closer:
   movq %rsp, %rdi
   call far_begin_site_call
   call far_site_end_guard
+  cmpq $1, 128(%rsp)
+  je 4f
   cmpq $2, 128(%rsp)
   je 7f
 3:
@@ -217,12 +254,15 @@ far_site_begin_guard:
   movq far_this_thread@gottpoff(%rip), %rcx
   movq %fs:8(%rcx), %r12
   movq %r13, %fs:8(%rcx)
+  movb %fs:(%rcx), %al
+  movb %al, 8+137(%rsp)
   movb $0, %fs:(%rcx)
   ret
 
 far_site_end_guard:
   movq far_this_thread@gottpoff(%rip), %rsi
-  movb $1, %fs:(%rsi)
+  movb 8+137(%rsp), %al
+  movb %al, %fs:(%rsi)
   movq %r12, %fs:8(%rsi)
   addq %fs:0, %rsi
   addq $8, %rsi
@@ -242,11 +282,13 @@ far_site_blocked: .quad ~(1 << (7 - 1) | 1 << (31 - 1))
 
   .bss
   .balign 64
-  .globl far_site_rules, far_site_heap, far_site_returns, far_site_targets, far_site_saves_all
+  .globl far_site_rules, far_site_heap, far_site_returns, far_site_targets, far_site_saves_all, far_site_watched, far_site_looks
 far_site_rules: .skip 512
 far_site_heap: .skip 16
 far_site_returns: .skip 5120
 far_site_targets: .skip 5120
 far_site_saves_all: .skip 8
+far_site_watched: .skip 8
+far_site_looks: .skip 8
   .text
 )");

@@ -3,6 +3,7 @@
 #include <cpuid.h>
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>  // for program_invocation_short_name
 #include <link.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -12,12 +13,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
@@ -25,6 +28,9 @@
 #include "preload/call_sites.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
+#include "preload/memory_file.h"
+#include "preload/raw_calls.h"
+#include "preload/resource_limits.h"
 #include "preload/runtime.h"
 #include "preload/syscall_memory.h"
 #include "preload/syscall_stubs.h"
@@ -43,7 +49,7 @@ constexpr rule any_argument = 0x3f;
 constexpr std::size_t known_numbers = 512;
 
 // How a call goes on after begin_site_call().
-enum class next_step : std::uint64_t { call = 0, dispatch = 2 };
+enum class next_step : std::uint64_t { call = 0, none = 1, dispatch = 2 };
 
 // A call from a site, on the caller's stack. direct_call_stubs.cc knows the offsets.
 struct site_call {
@@ -51,13 +57,16 @@ struct site_call {
   std::array<long, 6> given;
   std::array<long, 6> arguments;  // as the kernel gets them
   long result;
-  guarded_call* guarded;  // null where nothing is held
+  std::uint64_t has_end;  // whether end_site_call() is due
   std::uintptr_t stack;
   next_step next;
+  std::uint64_t of_stubs;
+  guarded_call* guarded;  // null where nothing is held
 };
 static_assert(offsetof(site_call, given) == 8 && offsetof(site_call, arguments) == 56);
-static_assert(offsetof(site_call, result) == 104 && offsetof(site_call, guarded) == 112);
-static_assert(offsetof(site_call, stack) == 120 && offsetof(site_call, next) == 128 && sizeof(site_call) == 136);
+static_assert(offsetof(site_call, result) == 104 && offsetof(site_call, has_end) == 112);
+static_assert(offsetof(site_call, stack) == 120 && offsetof(site_call, next) == 128);
+static_assert(offsetof(site_call, of_stubs) == 136 && sizeof(site_call) == 152);
 static_assert(SYS_rt_sigprocmask == 14 && SIG_SETMASK == 2 && SIGBUS == 7 && SIGSYS == 31);
 static_assert(selector_undispatched == 0 && selector_dispatched == 1);
 
@@ -177,6 +186,12 @@ bool stays(long number) {
   return (rule_of(number) & is_dispatched) != 0;
 }
 
+bool stays_undispatched(long number) {
+  return stays(number) && !is_exec(number);
+}
+
+bool only_watches = false;  // prepare_watched_calls()
+
 // The executable segment that holds an address.
 struct segment_search {
   std::uintptr_t address;
@@ -263,6 +278,8 @@ extern std::uintptr_t far_site_heap[2];  // the first address of the far heap, a
 extern std::uintptr_t far_site_returns[];
 extern const void* far_site_targets[];
 extern std::uint8_t far_site_saves_all;
+extern std::uint8_t far_site_watched;
+extern std::uint8_t far_site_looks;
 extern const char far_sites_begin[];
 extern const char far_sites_end[];
 extern const char far_site_rax_4096[];
@@ -285,10 +302,19 @@ extern "C" {
 void far_begin_site_call(far::preload::site_call* call) noexcept {
   using namespace far::preload;
   call->arguments = call->given;
+  call->has_end = 0;
   call->guarded = nullptr;
   call->next = next_step::call;
   far::pager::pager* const pager = active_pager();
   if (pager == nullptr || far::platform::on_runtime_thread()) return;
+  if (serve_memory_file(call->number, call->given, &call->result)) {
+    call->next = next_step::none;
+    return;
+  }
+  if (!resolves_in_line()) {
+    if (is_exec(call->number) && limits_before_exec()) call->has_end = 1;
+    return;
+  }
   if (has_mask(*call)) {
     call->next = next_step::dispatch;
     return;
@@ -302,6 +328,7 @@ void far_begin_site_call(far::preload::site_call* call) noexcept {
     const std::array<long, 6> given = call->given;
     guarded_call* const guarded = guard_call(*pager, number, given, false, stack);
     call->guarded = guarded;
+    call->has_end = guarded != nullptr ? 1 : 0;
     if (guarded != nullptr) call->arguments = guarded->arguments;
   });
   errno = saved_errno;
@@ -310,6 +337,10 @@ void far_begin_site_call(far::preload::site_call* call) noexcept {
 // Ends a call that holds something. Returns whether it is to be made again, with other arguments.
 bool far_end_site_call(far::preload::site_call* call) noexcept {
   using namespace far::preload;
+  if (!resolves_in_line()) {
+    limits_after_exec();
+    return false;
+  }
   const int saved_errno = errno;
   bool goes_on = false;
   as_guard([&] {
@@ -348,11 +379,12 @@ const char* target_of(site_kind kind) {
 
 // Conditions are checked before the first byte changes, so that a refusal leaves the C library as it was. The check at
 // the end finds a library whose main calls have another form: its calls then cost a signal, and the caller is told.
-result<std::size_t> take_over_call_sites() {
+result<std::size_t> take_over_call_sites(bool dispatches) {
   const code_range library = c_library_code();
   segment_search search{library.start, {}};
   dl_iterate_phdr(find_segment, &search);
   if (search.found.empty()) return error{"the C library's code is not found", ENOENT};
+  if (far_site_returns[0] != 0) return error{"the C library's code is changed already", EALREADY};
   if (!state_fits()) return error{"this processor's registers take more room than we have", ENOTSUP};
   if (other_threads_run()) return error{"threads run already", EBUSY};
   const auto start = reinterpret_cast<std::uintptr_t>(search.found.data());
@@ -363,7 +395,7 @@ result<std::size_t> take_over_call_sites() {
     return error{"the C library lies too far away", ERANGE};
   far_site_saves_all = has_xsave() ? 1 : 0;
   const code_range generic = generic_wrapper();
-  std::vector<call_site> sites = find_call_sites(search.found, stays);
+  std::vector<call_site> sites = find_call_sites(search.found, dispatches ? stays : stays_undispatched);
   std::erase_if(sites, [&](const call_site& site) { return generic.holds(start + site.at); });
   if (sites.size() > most_sites) sites.resize(most_sites);
   constexpr int as_it_was = PROT_READ | PROT_EXEC;
@@ -381,7 +413,8 @@ result<std::size_t> take_over_call_sites() {
     return error{std::string("the C library's code stays writable: ") + std::strerror(errno), errno};
   // Looks at the functions that programs call most: other C libraries may make these calls elsewhere, in a form of
   // their own.
-  for (const char* const name : {"read", "write"}) {
+  for (const char* const name : {"read", "write", "execve"}) {
+    if (dispatches && std::strcmp(name, "execve") == 0) continue;
     constexpr std::uintptr_t most_bytes = 64;
     const code_range function{reinterpret_cast<std::uintptr_t>(dlsym(RTLD_NEXT, name)), most_bytes};
     const bool is_taken =
@@ -389,6 +422,7 @@ result<std::size_t> take_over_call_sites() {
     if (!is_taken)
       return error{std::string("this C library's ") + name + "() is not made in a form that is known", ENOTSUP};
   }
+  only_watches = !dispatches;
   return sites.size();
 }
 
@@ -401,6 +435,38 @@ void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere, bool wa
   // more closely.
   far_site_heap[0] = far_elsewhere ? 1 : reinterpret_cast<std::uintptr_t>(pager.start());
   far_site_heap[1] = far_elsewhere ? ~std::uintptr_t{0} : pager.pages() << page_shift;
+  far_site_looks = 1;
+}
+
+void prepare_watched_calls() {
+  const result<std::size_t> taken = take_over_call_sites(false);
+  if (taken) return;
+  log_line(log_level::verbose, "call sites of the C library are not watched (%s)", taken.error().message.c_str());
+}
+
+void watch_exec() noexcept {
+  static std::atomic<bool> is_said{false};
+  if (resolves_in_line()) return;
+  far_site_rules[SYS_execve] = far_site_rules[SYS_execveat] = looks_closer;
+  far_site_watched = far_site_looks = 1;
+  if (!only_watches && !is_said.exchange(true)) {
+    log_line(
+        log_level::warning,
+        "process %d (%s) limits its memory; the limit of programs that it starts by posix_spawn or system is larger",
+        static_cast<int>(getpid()), program_invocation_short_name);
+  }
+}
+
+bool exec_is_watched() noexcept {
+  return far_site_watched != 0;
+}
+
+void watch_transfers() noexcept {
+  for (const auto number : {SYS_read, SYS_write, SYS_pread64, SYS_pwrite64, SYS_readv, SYS_writev, SYS_preadv,
+                            SYS_pwritev, SYS_preadv2, SYS_pwritev2}) {
+    far_site_rules[number] = looks_closer;
+  }
+  if (!resolves_in_line()) far_site_watched = far_site_looks = 1;
 }
 
 }  // namespace far::preload

@@ -6,10 +6,12 @@
 #include <limits.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdarg>
+#include <cstdio>
 #include <cstring>
 
 #include "base/log.h"
@@ -76,22 +78,21 @@ const char* find_in_path(const char* name, char (&room)[PATH_MAX]) {
   }
 }
 
-void before_exec(const char* path, char* const* environment) {
+// Makes `call`, which returns only if it has failed: then the process stays what it is.
+template <typename Call>
+int exec(const char* path, char* const* environment, Call call) {
   name_native(path, environment);
   far::preload::tell_before_exec();
-  far::preload::limits_before_exec();
-}
-
-// The call has failed, and the process stays what it is.
-int after_exec(int result) {
-  far::preload::limits_after_exec();
+  const bool is_limited = far::preload::limits_before_exec();
+  const int result = call();
+  if (is_limited) far::preload::limits_after_exec();
   return result;
 }
 
-void before_exec_in_path(const char* name, char* const* environment) {
+void name_native_in_path(const char* name, char* const* environment) {
   const int saved_errno = errno;
   char room[PATH_MAX];
-  before_exec(find_in_path(name, room), environment);
+  name_native(find_in_path(name, room), environment);
   errno = saved_errno;
 }
 
@@ -141,8 +142,7 @@ void collect_arguments(const char* first, std::va_list rest, const char** into) 
 extern "C" {
 
 FAR_API int execve(const char* path, char* const* arguments, char* const* environment) {
-  before_exec(path, environment);
-  return after_exec(next_execve(path, arguments, environment));
+  return exec(path, environment, [=] { return next_execve(path, arguments, environment); });
 }
 
 FAR_API int execv(const char* path, char* const* arguments) {
@@ -150,8 +150,8 @@ FAR_API int execv(const char* path, char* const* arguments) {
 }
 
 FAR_API int execvpe(const char* name, char* const* arguments, char* const* environment) {
-  before_exec_in_path(name, environment);
-  return after_exec(next_execvpe(name, arguments, environment));
+  name_native_in_path(name, environment);
+  return exec(nullptr, environment, [=] { return next_execvpe(name, arguments, environment); });
 }
 
 FAR_API int execvp(const char* name, char* const* arguments) {
@@ -177,23 +177,31 @@ FAR_API int execle(const char* path, const char* first, ...) {
   return execve(path, const_cast<char* const*>(arguments), environment);
 }
 
+FAR_API int execveat(int directory, const char* path, char* const* arguments, char* const* environment, int flags) {
+  return exec(nullptr, environment,
+              [=] { return static_cast<int>(syscall(SYS_execveat, directory, path, arguments, environment, flags)); });
+}
+
+FAR_API int fexecve(int file, char* const* arguments, char* const* environment) {
+  using function = int (*)(int, char* const*, char* const*);
+  static const auto call = next<function>("fexecve");
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+  return exec(path, environment, [=] { return call(file, arguments, environment); });
+}
+
 FAR_API int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                         const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   static const auto call = next<decltype(&posix_spawn)>("posix_spawn");
   name_native(path, environment);
-  far::preload::limits_before_exec();
-  return after_exec(call(pid, path, actions, attributes, arguments, environment));
+  return call(pid, path, actions, attributes, arguments, environment);
 }
 
 FAR_API int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
                          const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
   static const auto call = next<decltype(&posix_spawnp)>("posix_spawnp");
-  char room[PATH_MAX];
-  const int saved_errno = errno;
-  name_native(find_in_path(name, room), environment);
-  errno = saved_errno;
-  far::preload::limits_before_exec();
-  return after_exec(call(pid, name, actions, attributes, arguments, environment));
+  name_native_in_path(name, environment);
+  return call(pid, name, actions, attributes, arguments, environment);
 }
 
 }  // extern "C"

@@ -15,13 +15,8 @@ namespace far::preload {
 // Calls `body(context)` on a stack in local memory. Makes no system call that is given an address on the far one.
 void call_on_local_stack(void (*body)(void* context), void* context) noexcept;
 
-// Calls `body`, which must not throw. Everything that takes locks of the runtime runs in here: on a far stack it could
-// miss at any time, and the miss would wait for the very locks that it holds. Signal shields inside cost nothing more.
 template <typename Body>
-auto in_runtime(Body body) noexcept -> decltype(body()) {
-  const platform::runtime_section section;
-  if (!stack_is_far()) [[likely]]
-    return body();
+auto call_on_local_stack(Body& body) noexcept -> decltype(body()) {
   if constexpr (std::is_void_v<decltype(body())>) {
     call_on_local_stack([](void* context) { (*static_cast<Body*>(context))(); }, &body);
   } else {
@@ -34,6 +29,23 @@ auto in_runtime(Body body) noexcept -> decltype(body()) {
         &call);
     return std::move(*call.second);
   }
+}
+
+// Calls `body`, which must not throw. Everything that takes locks of the runtime runs in here: on a far stack it could
+// miss at any time, and the miss would wait for the very locks that it holds. Signal shields inside cost nothing more.
+template <typename Body>
+auto in_runtime(Body body) noexcept -> decltype(body()) {
+  const platform::runtime_section section;
+  if (!stack_is_far()) [[likely]]
+    return body();
+  return call_on_local_stack(body);
+}
+
+// The same, always on a stack of the runtime: the program's may be too small for `body`.
+template <typename Body>
+auto on_runtime_stack(Body body) noexcept -> decltype(body()) {
+  const platform::runtime_section section;
+  return call_on_local_stack(body);
 }
 
 }  // namespace far::preload

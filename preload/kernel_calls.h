@@ -1,4 +1,5 @@
-// The kernel's memory calls, past every interposed name. They set errno and return what the C library's would.
+// The kernel's memory calls, past every interposed name. They set errno and return what the C library's would. A call
+// that finds no room is repeated where another process has just changed this one's limits.
 #pragma once
 
 #include <sys/mman.h>
@@ -6,24 +7,35 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
+
+#include "platform/program_limits.h"
+#include "preload/in_runtime.h"
 
 namespace far::preload {
 
+template <typename... Arguments>
+long kernel_call_for_room(long number, Arguments... arguments) {
+  const long result = syscall(number, arguments...);
+  if (result != -1 || errno != ENOMEM || !in_runtime(platform::adopt_limits_from_outside)) return result;
+  return syscall(number, arguments...);
+}
+
 inline void* kernel_mmap(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
-  return reinterpret_cast<void*>(syscall(SYS_mmap, address, bytes, protection, flags, descriptor, offset));
+  return reinterpret_cast<void*>(kernel_call_for_room(SYS_mmap, address, bytes, protection, flags, descriptor, offset));
 }
 inline int kernel_munmap(void* address, std::size_t bytes) {
   return static_cast<int>(syscall(SYS_munmap, address, bytes));
 }
 inline void* kernel_mremap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted) {
-  return reinterpret_cast<void*>(syscall(SYS_mremap, address, old_bytes, new_bytes, flags, wanted));
+  return reinterpret_cast<void*>(kernel_call_for_room(SYS_mremap, address, old_bytes, new_bytes, flags, wanted));
 }
 inline int kernel_madvise(void* address, std::size_t bytes, int advice) {
   return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
 }
 inline int kernel_mprotect(void* address, std::size_t bytes, int protection) {
-  return static_cast<int>(syscall(SYS_mprotect, address, bytes, protection));
+  return static_cast<int>(kernel_call_for_room(SYS_mprotect, address, bytes, protection));
 }
 inline int kernel_pkey_mprotect(void* address, std::size_t bytes, int protection, int key) {
   if (key == -1) return kernel_mprotect(address, bytes, protection);

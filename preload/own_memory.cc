@@ -1,9 +1,9 @@
-// The functions by which a program reads and writes its own memory through the kernel: /proc/self/mem, and in
-// fault_mode::thread process_vm_readv and process_vm_writev (in inline mode syscall_guard.h serves these). The kernel
-// waits for nobody there, and would fail at remote pages. So they are brought in and pinned meanwhile.
+// The functions by which a program reads and writes its own memory through the kernel: /proc/self/mem (memory_file.h),
+// and in fault_mode::thread process_vm_readv and process_vm_writev (in inline mode syscall_guard.h serves these). The
+// kernel waits for nobody there, and would fail at remote pages. So they are brought in and pinned meanwhile.
 //
 // Other files cost one comparison. Every function ends in a jump to the C library's, since these are cancellation
-// points.
+// points. The C library's own reads and writes, for streams, are noticed by direct_calls.h.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -12,209 +12,96 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
+#include <optional>
 #include <span>
 
-#include "base/units.h"
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
-#include "preload/in_runtime.h"
+#include "preload/limits_file.h"
+#include "preload/memory_file.h"
 #include "preload/runtime.h"
 
 namespace far::preload {
 namespace {
 
-template <typename Function>
-Function next(std::atomic<void*>& known, const char* name) {
-  void* found = known.load(std::memory_order_relaxed);
-  if (found == nullptr) {
-    found = dlsym(RTLD_NEXT, name);
-    known.store(found, std::memory_order_relaxed);
-  }
-  return reinterpret_cast<Function>(found);
+// ---- the C library's functions ----
+
+template <std::size_t bytes>
+struct function_name {
+  char text[bytes];
+  constexpr function_name(const char (&given)[bytes]) { std::copy_n(given, bytes, text); }
+};
+
+template <function_name name>
+constinit std::atomic<void*> known{nullptr};
+
+template <function_name name>
+void* find() {
+  void* const found = dlsym(RTLD_NEXT, name.text);
+  known<name>.store(found, std::memory_order_relaxed);
+  return found;
 }
 
-// The C library's function of this name and type.
-#define FAR_NEXT(name, type)                            \
-  ([] {                                                 \
-    static constinit std::atomic<void*> known{nullptr}; \
-    return ::far::preload::next<type>(known, name);     \
-  }())
+template <function_name name, typename Function>
+Function next() {
+  void* const found = known<name>.load(std::memory_order_relaxed);
+  return reinterpret_cast<Function>(found != nullptr ? found : find<name>());
+}
 
+template <function_name... names>
+void find_all() {
+  (static_cast<void>(find<names>()), ...);
+}
+
+// A handler of the program may be the first to call one of them, and must not ask the loader.
+__attribute__((constructor)) void find_functions() {
+  find_all<"open", "open64", "openat", "openat64", "__open_2", "__open64_2", "__openat_2", "__openat64_2">();
+  find_all<"fopen", "fopen64", "freopen", "freopen64">();
+  find_all<"read", "__read_chk", "write", "pread", "__pread_chk", "pwrite", "readv", "writev", "preadv", "pwritev",
+           "preadv2", "pwritev2", "process_vm_readv", "process_vm_writev">();
+}
+
+using open_function = int (*)(const char*, int, ...);
+using openat_function = int (*)(int, const char*, int, ...);
 using read_function = ssize_t (*)(int, void*, std::size_t);
 using write_function = ssize_t (*)(int, const void*, std::size_t);
 using pread_function = ssize_t (*)(int, void*, std::size_t, off_t);
 using pwrite_function = ssize_t (*)(int, const void*, std::size_t, off_t);
+using vectors_function = ssize_t (*)(int, const iovec*, int);
+using pvectors_function = ssize_t (*)(int, const iovec*, int, off_t);
+using pvectors2_function = ssize_t (*)(int, const iovec*, int, off_t, int);
+using fopen_function = FILE* (*)(const char*, const char*);
+using freopen_function = FILE* (*)(const char*, const char*, FILE*);
 
-// ---- descriptors ----
+// ---- files ----
 
-// Numbers that some open() returned for this process's memory. The file may be another one by now.
-constexpr std::size_t most_noted = 1024;
-constinit std::array<std::atomic<bool>, most_noted> noted{};
-constinit std::atomic<bool> any_noted{false};
-
-// Whether the path of an open file is that of the memory of this process, or of one of its threads.
-bool is_memory_path(const char* path) {
-  char own[64];
-  const int length = std::snprintf(own, sizeof own, "/proc/%d/", static_cast<int>(getpid()));
-  if (std::strncmp(path, own, static_cast<std::size_t>(length)) != 0) return false;
-  const char* const rest = path + length;
-  if (std::strcmp(rest, "mem") == 0) return true;
-  const char* const last = std::strrchr(rest, '/');
-  return last != nullptr && std::strncmp(rest, "task/", 5) == 0 && std::strcmp(last, "/mem") == 0;
-}
-
-bool is_memory_file(int descriptor) {
-  char link[64];
-  char path[PATH_MAX];
-  std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t bytes = readlink(link, path, sizeof path - 1);
-  if (bytes <= 0) return false;
-  path[bytes] = 0;
-  return is_memory_path(path);
-}
-
-// To be told of each file that the program opens. Returns the descriptor.
-int note_opened(int descriptor, const char* path) {
-  if (descriptor < 0 || static_cast<std::size_t>(descriptor) >= most_noted) return descriptor;
-  if (active_pager() == nullptr || platform::on_runtime_thread()) return descriptor;
-  const std::size_t length = std::strlen(path);
-  if (length < 3 || std::memcmp(path + length - 3, "mem", 3) != 0) return descriptor;
-  const int saved_errno = errno;
-  if (is_memory_file(descriptor)) {
-    noted[static_cast<std::size_t>(descriptor)].store(true);
-    any_noted.store(true);
-  }
-  errno = saved_errno;
+int opened(int descriptor, const char* path) {
+  note_opened(descriptor, path);
+  show_program_limits(descriptor, path);
   return descriptor;
 }
 
-// Whether a transfer is one with this process's own memory.
-bool is_own_memory(int descriptor) {
-  if (!any_noted.load(std::memory_order_relaxed)) [[likely]]
-    return false;
-  if (descriptor < 0 || static_cast<std::size_t>(descriptor) >= most_noted) return false;
-  std::atomic<bool>& note = noted[static_cast<std::size_t>(descriptor)];
-  if (!note.load() || active_pager() == nullptr || platform::on_runtime_thread()) return false;
-  const int saved_errno = errno;
-  const bool still = is_memory_file(descriptor);
-  if (!still) note.store(false);
-  errno = saved_errno;
-  return still;
+FILE* opened(FILE* stream, const char* path) {
+  if (stream != nullptr && path != nullptr) opened(fileno(stream), path);
+  return stream;
 }
 
-// ---- pages ----
-
-constexpr std::size_t part_pages = 16;
-constexpr std::size_t part_bytes = part_pages * page_bytes;
-
-// As much of a transfer as is made at a time, from a place in memory on.
-std::size_t part_from(std::uintptr_t address, std::size_t bytes) {
-  return std::min(bytes, part_bytes - address % page_bytes);
-}
-
-// The pages of a part, pinned while this lives.
-class pinned_part {
- public:
-  pinned_part(std::uintptr_t address, std::size_t bytes) {
-    const std::uintptr_t first = round_down(address, page_bytes);
-    const int saved_errno = errno;
-    in_runtime([&] {
-      pager::pager& far = *active_pager();
-      for (std::uintptr_t at = first; at < address + bytes; at += page_bytes) {
-        const auto* const page = reinterpret_cast<const std::byte*>(at);
-        if (!far.contains(page) || !far.mapping_at(page, page_bytes).ok()) continue;
-        far.pin(page, page_bytes);
-        pages_[count_++] = page;
-      }
-    });
-    errno = saved_errno;
-  }
-  ~pinned_part() {
-    if (count_ == 0) return;
-    const int saved_errno = errno;
-    in_runtime([&] {
-      for (const std::byte* const page : std::span(pages_).first(count_)) active_pager()->unpin(page, page_bytes);
-    });
-    errno = saved_errno;
-  }
-  pinned_part(const pinned_part&) = delete;
-  pinned_part& operator=(const pinned_part&) = delete;
-
- private:
-  std::size_t count_ = 0;
-  std::array<const std::byte*, part_pages + 1> pages_{};
-};
-
-// Makes a transfer part by part: `transfer(done, bytes)` makes one. As in the kernel, an error counts only if nothing
-// was transferred before it.
-template <typename Transfer>
-ssize_t in_parts(std::uintptr_t address, std::size_t bytes, const Transfer& transfer) {
-  std::size_t done = 0;
-  do {
-    const std::size_t part = part_from(address + done, bytes - done);
-    const pinned_part pages(address + done, part);
-    const ssize_t result = transfer(done, part);
-    if (result < 0) return done > 0 ? static_cast<ssize_t>(done) : result;
-    done += static_cast<std::size_t>(result);
-    if (static_cast<std::size_t>(result) < part) break;
-  } while (done < bytes);
-  return static_cast<ssize_t>(done);
-}
-
-// The place in memory that a descriptor stands at.
-std::uintptr_t position_of(int descriptor) {
-  return static_cast<std::uintptr_t>(lseek(descriptor, 0, SEEK_CUR));
-}
-
-ssize_t read_memory(int descriptor, void* buffer, std::size_t bytes) {
-  return in_parts(position_of(descriptor), bytes, [&](std::size_t done, std::size_t part) {
-    return FAR_NEXT("read", read_function)(descriptor, static_cast<std::byte*>(buffer) + done, part);
-  });
-}
-
-ssize_t write_memory(int descriptor, const void* buffer, std::size_t bytes) {
-  return in_parts(position_of(descriptor), bytes, [&](std::size_t done, std::size_t part) {
-    return FAR_NEXT("write", write_function)(descriptor, static_cast<const std::byte*>(buffer) + done, part);
-  });
-}
-
-ssize_t read_memory_at(int descriptor, void* buffer, std::size_t bytes, off_t place) {
-  return in_parts(static_cast<std::uintptr_t>(place), bytes, [&](std::size_t done, std::size_t part) {
-    return FAR_NEXT("pread", pread_function)(descriptor, static_cast<std::byte*>(buffer) + done, part,
-                                             place + static_cast<off_t>(done));
-  });
-}
-
-ssize_t write_memory_at(int descriptor, const void* buffer, std::size_t bytes, off_t place) {
-  return in_parts(static_cast<std::uintptr_t>(place), bytes, [&](std::size_t done, std::size_t part) {
-    return FAR_NEXT("pwrite", pwrite_function)(descriptor, static_cast<const std::byte*>(buffer) + done, part,
-                                               place + static_cast<off_t>(done));
-  });
-}
-
-// The same for each of several buffers: `transfer(buffer, done)`.
-template <typename Transfer>
-ssize_t vector_by_vector(const iovec* vectors, int count, const Transfer& transfer) {
-  if (count < 0 || count > IOV_MAX) {
-    errno = EINVAL;
-    return -1;
-  }
-  ssize_t done = 0;
-  for (const iovec& vector : std::span(vectors, static_cast<std::size_t>(count))) {
-    const ssize_t result = transfer(vector, done);
-    if (result < 0) return done > 0 ? done : result;
-    done += result;
-    if (static_cast<std::size_t>(result) < vector.iov_len) break;
-  }
-  return done;
+// The result of a transfer with the program's own memory; nothing where it is with another file.
+template <typename Buffer>
+std::optional<ssize_t> transfer_memory(long number, int descriptor, Buffer buffer, long count, off_t place = 0,
+                                       int flags = 0) {
+  long result = 0;
+  if (!serve_memory_file(number, {descriptor, reinterpret_cast<long>(buffer), count, place, 0, flags}, &result))
+    return std::nullopt;
+  if (result >= 0) return result;
+  errno = static_cast<int>(-result);
+  return -1;
 }
 
 // ---- process_vm_readv and process_vm_writev ----
@@ -265,7 +152,7 @@ ssize_t transfer(transfer_function call, pid_t process, const iovec* local, unsi
   ssize_t done = 0;
   while (!here.done() && !there.done()) {
     const auto address = reinterpret_cast<std::uintptr_t>(there.place());
-    const std::size_t bytes = part_from(address, std::min(here.bytes(), there.bytes()));
+    const std::size_t bytes = pinned_part::bytes_from(address, std::min(here.bytes(), there.bytes()));
     const pinned_part pages(address, bytes);
     const iovec from_here{here.place(), bytes};
     const iovec from_there{there.place(), bytes};
@@ -299,66 +186,91 @@ extern "C" {
 
 FAR_API int open(const char* path, int flags, ...) {
   FAR_READ_MODE(flags, mode);
-  return far::preload::note_opened(FAR_NEXT("open", int (*)(const char*, int, ...))(path, flags, mode), path);
+  return far::preload::opened(far::preload::next<"open", far::preload::open_function>()(path, flags, mode), path);
 }
 FAR_API int open64(const char* path, int flags, ...) {
   FAR_READ_MODE(flags, mode);
-  return far::preload::note_opened(FAR_NEXT("open64", int (*)(const char*, int, ...))(path, flags, mode), path);
+  return far::preload::opened(far::preload::next<"open64", far::preload::open_function>()(path, flags, mode), path);
 }
 FAR_API int openat(int directory, const char* path, int flags, ...) {
   FAR_READ_MODE(flags, mode);
-  return far::preload::note_opened(
-      FAR_NEXT("openat", int (*)(int, const char*, int, ...))(directory, path, flags, mode), path);
+  return far::preload::opened(
+      far::preload::next<"openat", far::preload::openat_function>()(directory, path, flags, mode), path);
 }
 FAR_API int openat64(int directory, const char* path, int flags, ...) {
   FAR_READ_MODE(flags, mode);
-  return far::preload::note_opened(
-      FAR_NEXT("openat64", int (*)(int, const char*, int, ...))(directory, path, flags, mode), path);
+  return far::preload::opened(
+      far::preload::next<"openat64", far::preload::openat_function>()(directory, path, flags, mode), path);
 }
 // Of programs that are compiled with _FORTIFY_SOURCE.
 FAR_API int __open_2(const char* path, int flags) {
-  return far::preload::note_opened(FAR_NEXT("__open_2", int (*)(const char*, int))(path, flags), path);
+  return far::preload::opened(far::preload::next<"__open_2", int (*)(const char*, int)>()(path, flags), path);
 }
 FAR_API int __open64_2(const char* path, int flags) {
-  return far::preload::note_opened(FAR_NEXT("__open64_2", int (*)(const char*, int))(path, flags), path);
+  return far::preload::opened(far::preload::next<"__open64_2", int (*)(const char*, int)>()(path, flags), path);
+}
+
+FAR_API int __openat_2(int directory, const char* path, int flags) {
+  return far::preload::opened(
+      far::preload::next<"__openat_2", int (*)(int, const char*, int)>()(directory, path, flags), path);
+}
+FAR_API int __openat64_2(int directory, const char* path, int flags) {
+  return far::preload::opened(
+      far::preload::next<"__openat64_2", int (*)(int, const char*, int)>()(directory, path, flags), path);
+}
+
+FAR_API FILE* fopen(const char* path, const char* mode) {
+  return far::preload::opened(far::preload::next<"fopen", far::preload::fopen_function>()(path, mode), path);
+}
+FAR_API FILE* fopen64(const char* path, const char* mode) {
+  return far::preload::opened(far::preload::next<"fopen64", far::preload::fopen_function>()(path, mode), path);
+}
+FAR_API FILE* freopen(const char* path, const char* mode, FILE* stream) {
+  return far::preload::opened(far::preload::next<"freopen", far::preload::freopen_function>()(path, mode, stream),
+                              path);
+}
+FAR_API FILE* freopen64(const char* path, const char* mode, FILE* stream) {
+  return far::preload::opened(far::preload::next<"freopen64", far::preload::freopen_function>()(path, mode, stream),
+                              path);
 }
 
 FAR_API ssize_t read(int descriptor, void* buffer, std::size_t bytes) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) return read_memory(descriptor, buffer, bytes);
-  return FAR_NEXT("read", read_function)(descriptor, buffer, bytes);
+  if (const auto done = transfer_memory(SYS_read, descriptor, buffer, static_cast<long>(bytes))) return *done;
+  return next<"read", read_function>()(descriptor, buffer, bytes);
 }
 FAR_API ssize_t __read_chk(int descriptor, void* buffer, std::size_t bytes, std::size_t room) {
   using namespace far::preload;
-  if (bytes <= room && is_own_memory(descriptor)) return read_memory(descriptor, buffer, bytes);
-  return FAR_NEXT("__read_chk", ssize_t(*)(int, void*, std::size_t, std::size_t))(descriptor, buffer, bytes, room);
+  if (bytes <= room) return read(descriptor, buffer, bytes);
+  return next<"__read_chk", ssize_t (*)(int, void*, std::size_t, std::size_t)>()(descriptor, buffer, bytes, room);
 }
 FAR_API ssize_t write(int descriptor, const void* buffer, std::size_t bytes) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) return write_memory(descriptor, buffer, bytes);
-  return FAR_NEXT("write", write_function)(descriptor, buffer, bytes);
+  if (const auto done = transfer_memory(SYS_write, descriptor, buffer, static_cast<long>(bytes))) return *done;
+  return next<"write", write_function>()(descriptor, buffer, bytes);
 }
 FAR_API ssize_t pread(int descriptor, void* buffer, std::size_t bytes, off_t place) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) return read_memory_at(descriptor, buffer, bytes, place);
-  return FAR_NEXT("pread", pread_function)(descriptor, buffer, bytes, place);
+  if (const auto done = transfer_memory(SYS_pread64, descriptor, buffer, static_cast<long>(bytes), place)) return *done;
+  return next<"pread", pread_function>()(descriptor, buffer, bytes, place);
 }
 FAR_API ssize_t pread64(int descriptor, void* buffer, std::size_t bytes, off64_t place) {
   return pread(descriptor, buffer, bytes, place);
 }
 FAR_API ssize_t __pread_chk(int descriptor, void* buffer, std::size_t bytes, off_t place, std::size_t room) {
   using namespace far::preload;
-  if (bytes <= room && is_own_memory(descriptor)) return read_memory_at(descriptor, buffer, bytes, place);
+  if (bytes <= room) return pread(descriptor, buffer, bytes, place);
   using function = ssize_t (*)(int, void*, std::size_t, off_t, std::size_t);
-  return FAR_NEXT("__pread_chk", function)(descriptor, buffer, bytes, place, room);
+  return next<"__pread_chk", function>()(descriptor, buffer, bytes, place, room);
 }
 FAR_API ssize_t __pread64_chk(int descriptor, void* buffer, std::size_t bytes, off64_t place, std::size_t room) {
   return __pread_chk(descriptor, buffer, bytes, place, room);
 }
 FAR_API ssize_t pwrite(int descriptor, const void* buffer, std::size_t bytes, off_t place) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) return write_memory_at(descriptor, buffer, bytes, place);
-  return FAR_NEXT("pwrite", pwrite_function)(descriptor, buffer, bytes, place);
+  if (const auto done = transfer_memory(SYS_pwrite64, descriptor, buffer, static_cast<long>(bytes), place))
+    return *done;
+  return next<"pwrite", pwrite_function>()(descriptor, buffer, bytes, place);
 }
 FAR_API ssize_t pwrite64(int descriptor, const void* buffer, std::size_t bytes, off64_t place) {
   return pwrite(descriptor, buffer, bytes, place);
@@ -366,57 +278,57 @@ FAR_API ssize_t pwrite64(int descriptor, const void* buffer, std::size_t bytes, 
 
 FAR_API ssize_t readv(int descriptor, const iovec* vectors, int count) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) {
-    return vector_by_vector(vectors, count, [descriptor](const iovec& one, ssize_t /*done*/) {
-      return read_memory(descriptor, one.iov_base, one.iov_len);
-    });
-  }
-  return FAR_NEXT("readv", ssize_t(*)(int, const iovec*, int))(descriptor, vectors, count);
+  if (const auto done = transfer_memory(SYS_readv, descriptor, vectors, count)) return *done;
+  return next<"readv", vectors_function>()(descriptor, vectors, count);
 }
 FAR_API ssize_t writev(int descriptor, const iovec* vectors, int count) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) {
-    return vector_by_vector(vectors, count, [descriptor](const iovec& one, ssize_t /*done*/) {
-      return write_memory(descriptor, one.iov_base, one.iov_len);
-    });
-  }
-  return FAR_NEXT("writev", ssize_t(*)(int, const iovec*, int))(descriptor, vectors, count);
+  if (const auto done = transfer_memory(SYS_writev, descriptor, vectors, count)) return *done;
+  return next<"writev", vectors_function>()(descriptor, vectors, count);
 }
 FAR_API ssize_t preadv(int descriptor, const iovec* vectors, int count, off_t place) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) {
-    return vector_by_vector(vectors, count, [descriptor, place](const iovec& one, ssize_t done) {
-      return read_memory_at(descriptor, one.iov_base, one.iov_len, place + done);
-    });
-  }
-  return FAR_NEXT("preadv", ssize_t(*)(int, const iovec*, int, off_t))(descriptor, vectors, count, place);
+  if (const auto done = transfer_memory(SYS_preadv, descriptor, vectors, count, place)) return *done;
+  return next<"preadv", pvectors_function>()(descriptor, vectors, count, place);
 }
 FAR_API ssize_t preadv64(int descriptor, const iovec* vectors, int count, off64_t place) {
   return preadv(descriptor, vectors, count, place);
 }
 FAR_API ssize_t pwritev(int descriptor, const iovec* vectors, int count, off_t place) {
   using namespace far::preload;
-  if (is_own_memory(descriptor)) {
-    return vector_by_vector(vectors, count, [descriptor, place](const iovec& one, ssize_t done) {
-      return write_memory_at(descriptor, one.iov_base, one.iov_len, place + done);
-    });
-  }
-  return FAR_NEXT("pwritev", ssize_t(*)(int, const iovec*, int, off_t))(descriptor, vectors, count, place);
+  if (const auto done = transfer_memory(SYS_pwritev, descriptor, vectors, count, place)) return *done;
+  return next<"pwritev", pvectors_function>()(descriptor, vectors, count, place);
 }
 FAR_API ssize_t pwritev64(int descriptor, const iovec* vectors, int count, off64_t place) {
   return pwritev(descriptor, vectors, count, place);
+}
+FAR_API ssize_t preadv2(int descriptor, const iovec* vectors, int count, off_t place, int flags) {
+  using namespace far::preload;
+  if (const auto done = transfer_memory(SYS_preadv2, descriptor, vectors, count, place, flags)) return *done;
+  return next<"preadv2", pvectors2_function>()(descriptor, vectors, count, place, flags);
+}
+FAR_API ssize_t preadv64v2(int descriptor, const iovec* vectors, int count, off64_t place, int flags) {
+  return preadv2(descriptor, vectors, count, place, flags);
+}
+FAR_API ssize_t pwritev2(int descriptor, const iovec* vectors, int count, off_t place, int flags) {
+  using namespace far::preload;
+  if (const auto done = transfer_memory(SYS_pwritev2, descriptor, vectors, count, place, flags)) return *done;
+  return next<"pwritev2", pvectors2_function>()(descriptor, vectors, count, place, flags);
+}
+FAR_API ssize_t pwritev64v2(int descriptor, const iovec* vectors, int count, off64_t place, int flags) {
+  return pwritev2(descriptor, vectors, count, place, flags);
 }
 
 FAR_API ssize_t process_vm_readv(pid_t process, const iovec* local, unsigned long local_count, const iovec* remote,
                                  unsigned long remote_count, unsigned long flags) noexcept {
   using namespace far::preload;
-  return transfer(FAR_NEXT("process_vm_readv", transfer_function), process, local, local_count, remote, remote_count,
+  return transfer((next<"process_vm_readv", transfer_function>()), process, local, local_count, remote, remote_count,
                   flags);
 }
 FAR_API ssize_t process_vm_writev(pid_t process, const iovec* local, unsigned long local_count, const iovec* remote,
                                   unsigned long remote_count, unsigned long flags) noexcept {
   using namespace far::preload;
-  return transfer(FAR_NEXT("process_vm_writev", transfer_function), process, local, local_count, remote, remote_count,
+  return transfer((next<"process_vm_writev", transfer_function>()), process, local, local_count, remote, remote_count,
                   flags);
 }
 

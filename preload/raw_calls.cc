@@ -22,6 +22,7 @@
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
+#include "preload/memory_file.h"
 #include "preload/resource_limits.h"
 #include "preload/restricted_program.h"
 #include "preload/runtime.h"
@@ -62,6 +63,18 @@ long raw_result(const void* mapped) {
 
 long raw_result(long result) {
   return result < 0 ? -errno : result;
+}
+
+// Of a call that opens a file.
+const char* opened_path(long number, const call_arguments& arguments) {
+  switch (number) {
+#if defined(SYS_open)
+    case SYS_open: return pointer_to<const char>(arguments[0]);
+#endif
+    case SYS_openat:
+    case 437 /* openat2 */: return pointer_to<const char>(arguments[1]);
+    default: return nullptr;
+  }
 }
 
 bool is_memory_call(long number) noexcept {
@@ -206,17 +219,25 @@ bool serve_raw_call(long number, const call_arguments& arguments, long* result) 
   if (active_pager() == nullptr || platform::on_runtime_thread()) return false;
   const int saved_errno = errno;
   bool served = false;
-  if (number == SYS_exit_group) {
+  if (is_exec(number)) {
+    tell_before_exec();
+  } else if (number == SYS_exit_group) {
     report_at_exit();
   } else if (number == SYS_exit) {
     end_thread_without_c_library(number_of(arguments[0]));
   } else if (restricts_calls(number, arguments[0])) {
     note_restriction();
   } else {
-    served = serve_memory_call(number, arguments, result) || serve_descriptor_call(number, arguments, result);
+    if (const char* const path = opened_path(number, arguments)) note_opening(path);
+    served = serve_memory_call(number, arguments, result) || serve_memory_file(number, arguments, result) ||
+             serve_descriptor_call(number, arguments, result);
   }
   errno = saved_errno;
   return served;
+}
+
+bool is_exec(long number) noexcept {
+  return number == SYS_execve || number == SYS_execveat;
 }
 
 bool makes_child(long number) noexcept {
@@ -327,7 +348,12 @@ long far_program_syscall(long number, long a, long b, long c, long d, long e, lo
       served = true;
     }
   }
-  if (!served) return c_library_syscall()(number, a, b, c, d, e, f);
+  const bool is_limited = is_exec(number) && limits_before_exec();
+  if (!served && !is_limited) return c_library_syscall()(number, a, b, c, d, e, f);
+  if (is_limited) {
+    result = ask_c_library(number, {a, b, c, d, e, f});  // it fails
+    limits_after_exec();
+  }
   if (result >= 0 || result < -4095) return result;
   errno = static_cast<int>(-result);
   return -1;

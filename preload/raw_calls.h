@@ -13,6 +13,9 @@ using call_arguments = std::array<long, 6>;
 // `*result` is then the kernel's result: -errno on failure. Preserves errno.
 [[nodiscard]] bool serve_raw_call(long number, const call_arguments& arguments, long* result) noexcept;
 
+// Whether the call makes this process another program.
+[[nodiscard]] bool is_exec(long number) noexcept;
+
 // A call that makes a child.
 struct child_call {
   long number;

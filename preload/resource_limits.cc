@@ -1,6 +1,5 @@
 #include "preload/resource_limits.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,12 +8,16 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "base/units.h"
 #include "far/detail/api.h"
 #include "platform/program_limits.h"
 #include "platform/runtime_thread.h"
+#include "preload/allocator.h"
+#include "preload/direct_calls.h"
 #include "preload/far_ranges.h"
 #include "preload/in_runtime.h"
 #include "preload/runtime.h"
@@ -25,22 +28,22 @@ namespace {
 // Static arrays, which the kernel counts as well.
 std::uint64_t counted_by_kernel_bytes = 0;
 
-int set_own_limit(int kind, const rlimit& wanted, const rlimit& before) {
-  if (wanted.rlim_cur > wanted.rlim_max) return fail(EINVAL);
-  if (wanted.rlim_max > before.rlim_max && !platform::may_raise_limits()) return fail(EPERM);
-  in_runtime([&] { platform::set_program_limit(kind, wanted); });
-  return 0;
+// A file of /proc, as far as there is room for it; empty if it cannot be read. Past every interposed name.
+template <std::size_t room>
+void read_text(const char* path, char (&text)[room]) {
+  text[0] = 0;
+  const long file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  const long got = syscall(SYS_read, file, text, room - 1);
+  syscall(SYS_close, file);
+  text[std::max(got, 0L)] = 0;
 }
 
 // What the kernel counts against limits; nothing if that cannot be found out.
 platform::own_memory read_size() {
   constexpr int number_of_data = 5;  // the field of /proc/self/statm
-  const int file = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
   char text[128];
-  const ssize_t got = read(file, text, sizeof text - 1);
-  close(file);
-  text[std::max<ssize_t>(got, 0)] = 0;
+  read_text("/proc/self/statm", text);
   platform::own_memory size;
   char* rest = text;
   for (int field = 0; field <= number_of_data; ++field) {
@@ -65,21 +68,77 @@ std::uint64_t program_address_bytes(const pager::pager& far) {
   return (native > own ? native - own : 0) + far.mapped_bytes() - counted_by_kernel_bytes;
 }
 
-bool any_limit_is_set() {
-  return platform::program_limit(RLIMIT_AS) || platform::program_limit(RLIMIT_DATA);
+// ---- the child of a vfork ----
+//
+// The kernel keeps limits of its own for it, but it runs on its parent's memory, where the program's are. So those that
+// it sets are kept here, on the thread of its parent that waits for it, until it becomes another program.
+
+constexpr int limited_kinds[] = {RLIMIT_AS, RLIMIT_DATA};
+
+struct child_limits {
+  pid_t process = 0;
+  std::uint64_t started = 0;  // numbers of processes are used again
+  std::optional<rlimit> limits[std::size(limited_kinds)];
+};
+constinit thread_local child_limits newest_child;
+
+// In clock ticks since the machine's start; 0 if that cannot be found out.
+std::uint64_t start_of_this_process() {
+  constexpr int fields_before_start = 19;  // in /proc/self/stat, behind the name, which may have any characters
+  char text[512];
+  read_text("/proc/self/stat", text);
+  const char* at = std::strrchr(text, ')');
+  for (int field = 0; field <= fields_before_start && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
+  return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
 }
 
-// The program's call, by any of its names.
+// The place of a limit of this process, which is the child of a vfork.
+std::optional<rlimit>& limit_of_child(int kind) {
+  return newest_child.limits[kind == limited_kinds[0] ? 0 : 1];
+}
+
+bool is_newest_child() {
+  return newest_child.process == getpid() && newest_child.started == start_of_this_process();
+}
+
+void set_limit_of_child(int kind, const rlimit& wanted) {
+  if (!is_newest_child()) newest_child = {getpid(), start_of_this_process(), {}};
+  limit_of_child(kind) = wanted;
+}
+
+// ---- the program's calls ----
+
+// Limits that another process has given to this one (prlimit) become the program's.
+void adopt_limits() {
+  in_runtime(platform::adopt_limits_from_outside);
+}
+
+int set_own_limit(int kind, const rlimit& wanted, const rlimit& before) {
+  if (wanted.rlim_cur > wanted.rlim_max) return fail(EINVAL);
+  if (wanted.rlim_max > before.rlim_max && !platform::may_raise_limits()) return fail(EPERM);
+  in_runtime([&] {
+    if (!in_borrowed_memory()) return platform::set_program_limit(kind, wanted);
+    watch_exec();
+    set_limit_of_child(kind, wanted);
+  });
+  if (!in_borrowed_memory()) give_back_under_limit();
+  return 0;
+}
+
+bool is_of_this_process(pid_t thread) {
+  return thread == 0 || thread == getpid() || (thread > 0 && syscall(SYS_tgkill, getpid(), thread, 0) == 0);
+}
+
+// By any of its names.
 int call_by_name(pid_t process, int kind, const rlimit* wanted, rlimit* before) {
   if (is_own_limit(process, kind)) return change_limit(kind, wanted, before);
-  using function = int (*)(pid_t, int, const rlimit*, rlimit*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "prlimit64"));
-  return next(process, kind, wanted, before);
+  return static_cast<int>(syscall(SYS_prlimit64, process, kind, wanted, before));
 }
 
 }  // namespace
 
 void measure_start() noexcept {
+  platform::know_kernel_limits();
   size_at_start = read_size();
   noted_at_start = platform::noted_own_memory();
 }
@@ -88,30 +147,61 @@ void serve_limits(pager::pager& pager) noexcept {
   platform::note_other_own_memory(read_size() - size_at_start - (platform::noted_own_memory() - noted_at_start));
   counted_by_kernel_bytes = pager.mapped_bytes();
   platform::take_limits_from_kernel();
+  platform::call_when_limited(watch_exec);
+  give_back_under_limit();
 }
 
-void limits_before_exec() noexcept {
-  if (any_limit_is_set()) in_runtime([] { platform::give_limits_to_kernel(); });
+void give_back_under_limit() noexcept {
+  if (platform::program_limit(RLIMIT_AS) || platform::program_limit(RLIMIT_DATA)) give_back_addresses();
+}
+
+std::optional<rlimit> limit_in_effect(int kind) noexcept {
+  if (in_borrowed_memory() && is_newest_child() && limit_of_child(kind)) return limit_of_child(kind);
+  return platform::program_limit(kind);
+}
+
+bool limits_differ() noexcept {
+  if (active_pager() == nullptr || platform::on_runtime_thread()) return false;
+  return limit_in_effect(RLIMIT_AS) || limit_in_effect(RLIMIT_DATA);
+}
+
+bool limits_before_exec() noexcept {
+  if (!limits_differ()) return false;
+  const int saved_errno = errno;
+  adopt_limits();
+  in_runtime([] { platform::begin_exec(); });
+  for (const int kind : limited_kinds) {
+    const std::optional<rlimit> meant = limit_in_effect(kind);
+    if (meant) in_runtime([&] { platform::give_limit_to_kernel(kind, *meant); });
+  }
+  errno = saved_errno;
+  return true;
 }
 
 void limits_after_exec() noexcept {
-  if (!any_limit_is_set()) return;
   const int saved_errno = errno;
-  in_runtime([] { platform::take_limits_from_kernel(); });
+  for (const int kind : limited_kinds) {
+    const std::optional<rlimit> meant = limit_in_effect(kind);
+    if (meant) in_runtime([&] { platform::take_limit_from_kernel(kind, *meant); });
+  }
+  in_runtime([] { platform::end_exec(); });
   errno = saved_errno;
 }
 
 bool is_own_limit(pid_t process, int kind) noexcept {
   if ((kind != RLIMIT_AS && kind != RLIMIT_DATA) || active_pager() == nullptr || platform::on_runtime_thread())
     return false;
-  // The child of a vfork has limits of its own, and the memory of its parent: it is about to become another program.
-  return (process == 0 || process == getpid()) && !in_borrowed_memory();
+  const int saved_errno = errno;
+  const bool own = is_of_this_process(process);
+  errno = saved_errno;
+  return own;
 }
 
 // With copies, since the program's structures may be far.
 int change_limit(int kind, const rlimit* wanted, rlimit* before) noexcept {
+  adopt_limits();
   rlimit now{};
-  const std::optional<rlimit> set = platform::program_limit(kind);
+  const std::optional<rlimit> set = limit_in_effect(kind);
   if (set) now = *set;
   if (!set && in_runtime([&] { return syscall(SYS_prlimit64, 0, kind, nullptr, &now); }) != 0) return -1;
   if (wanted != nullptr) {

@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "backend/tcp/server_addresses.h"
@@ -37,6 +38,7 @@
 #include "preload/c_library.h"
 #include "preload/c_library_memory.h"
 #include "preload/default_tier.h"
+#include "preload/direct_calls.h"
 #include "preload/fault_mode_choice.h"
 #include "preload/fork.h"
 #include "preload/guests.h"
@@ -100,6 +102,7 @@ std::uint64_t now_ns() {
 // This process may have fewer rights than `farheap run` had, after a change of user or root, or in a container.
 void run_natively(const error& why) {
   platform::give_limits_to_kernel();
+  give_back_local_addresses_if_limited();
   log_line(log_level::warning,
            "%s. Process %d (%s) runs natively: without far memory, and in as much memory as it wants",
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name);
@@ -189,6 +192,7 @@ void run_control(runtime& self, control::control_server& server) {
     report_for_restricted_thread(self);
     if (self.reported.load()) return;
     take_share(self);
+    give_back_under_limit();
     release_pages_of_ended_threads();
     end_with_last_thread();
     write_buffered_trace();
@@ -198,10 +202,17 @@ void run_control(runtime& self, control::control_server& server) {
   }
 }
 
+// Without this thread nobody would divide the budget. By now the program's memory is far.
 template <typename Body>
 void start_control(Body body) {
-  // Detached: a child of fork has the object, and not the thread.
-  platform::start_runtime_thread("farheap-control", body).detach();
+  try {
+    // Detached: a child of fork has the object, and not the thread.
+    platform::start_runtime_thread("farheap-control", body).detach();
+  } catch (const std::system_error& failure) {
+    refuse_to_start(
+        {std::string("no thread can be started (") + failure.what() + "); raise the limit on processes (ulimit -u)",
+         failure.code().value()});
+  }
 }
 
 std::unique_ptr<control::control_server> listen(runtime& self) {
@@ -318,6 +329,7 @@ void start() {
   find_c_library();
   keep_runtime_out_of_programs_malloc();
   starting->mode = prepare_mode(chosen, choice.value().mode);
+  if (starting->mode == pager::fault_mode::thread) prepare_watched_calls();
   starting->of_job = join_job(chosen);
   job* const of_job = starting->of_job.get();
   const std::vector<std::span<std::byte>> static_arrays = find_static_arrays();
@@ -432,6 +444,7 @@ void settle_in_child() noexcept {
   if (the_runtime == nullptr) return;
   the_runtime->process.store(getpid());
   the_runtime->is_main.store(false);
+  platform::know_kernel_limits();
   settling.assert_held();  // by this thread, which forked
   the_runtime->control->stop_listening();
   the_runtime->far_runtimes.settle_in_child();
@@ -496,32 +509,39 @@ extern "C" FAR_API void far_compiled_leave(far_compiled* leaving) {
 
 namespace {
 
-// The list, and what comes out, may lie on a stack in far memory.
+// What comes out may go to a stack in far memory, so it is copied outside the runtime.
 int read_object(std::uint64_t* value, const void* address, std::size_t bytes) {
+  using far::pager::copy_lookup;
+  std::uint64_t found = 0;
+  const copy_lookup lookup = far::pager::find_object(found, address, bytes);
+  *value = found;
+  if (lookup != copy_lookup::none) return lookup == copy_lookup::found ? 1 : 0;
   const int error_before = errno;
-  std::pair<bool, std::uint64_t> read{false, 0};
-  const auto body = [=] {
-    std::uint64_t found = 0;
-    const bool done = far::pager::read_object(found, address, bytes);
-    return std::pair(done, found);
-  };
-  if (!far::preload::stack_is_far()) [[likely]] {
-    read = body();
-  } else {
-    read = far::preload::in_runtime(body);
-  }
+  const auto [done, brought] = far::preload::on_runtime_stack([=] {
+    std::uint64_t read = 0;
+    const bool is_read = far::pager::bring_object(read, address, bytes);
+    return std::pair(is_read, read);
+  });
   errno = error_before;
-  *value = read.second;
-  return read.first ? 1 : 0;
+  *value = brought;
+  return done ? 1 : 0;
 }
 
+// The list, too.
+struct wanted_copies {
+  std::array<const void*, far_compiled_most_copies> addresses;
+  std::size_t count;
+  std::size_t operator()() const { return far::pager::copy_objects(std::span(addresses).first(count)); }
+};
+
 std::size_t copy_objects(const void* const* addresses, std::size_t count) {
+  if (!far::pager::keeps_objects()) return far_compiled_no_copies;
+  if (count == 0) return 0;
   const int error_before = errno;
-  std::array<const void*, far_compiled_most_copies> wanted;
-  const std::size_t taken = std::min<std::size_t>(count, wanted.size());
-  std::copy_n(addresses, taken, wanted.begin());
-  const auto body = [=] { return far::pager::copy_objects(std::span(wanted).first(taken)); };
-  const std::size_t missing = far::preload::stack_is_far() ? far::preload::in_runtime(body) : body();
+  wanted_copies wanted;
+  wanted.count = std::min<std::size_t>(count, wanted.addresses.size());
+  std::copy_n(addresses, wanted.count, wanted.addresses.begin());
+  const std::size_t missing = far::preload::on_runtime_stack(wanted);
   errno = error_before;
   return missing;
 }

@@ -29,6 +29,7 @@
 #include "preload/in_runtime.h"
 #include "preload/raw_calls.h"
 #include "preload/relayed_handlers.h"
+#include "preload/resource_limits.h"
 #include "preload/runtime.h"
 #include "preload/signals.h"
 #include "preload/syscall_memory.h"
@@ -103,15 +104,15 @@ void set_arguments(greg_t* registers, const std::array<long, 6>& arguments) {
 guarded_call* guard(const ucontext_t& context, long number) {
   pager::pager* const pager = active_pager();
   // The runtime's own calls touch nothing far, and its locks are held.
-  if (pager == nullptr || platform::on_runtime_thread()) return nullptr;
-  if (only_raw_calls && !blocks_ours(number, arguments_of(context.uc_mcontext.gregs))) return nullptr;
+  if (only_raw_calls || pager == nullptr || platform::on_runtime_thread()) return nullptr;
   const int saved_errno = errno;
   const undispatched_section section;
+  const bool is_limited = is_exec(number) && limits_before_exec();
   const platform::runtime_mark allocate_locally;
   const greg_t* const registers = context.uc_mcontext.gregs;
   const std::array<long, 6> arguments = arguments_of(registers);
   this_thread().system_call = &context;
-  guarded_call* const call = guard_call(*pager, number, arguments, blocks_ours(number, arguments),
+  guarded_call* const call = guard_call(*pager, number, arguments, is_limited || blocks_ours(number, arguments),
                                         static_cast<std::uintptr_t>(registers[REG_RSP]));
   this_thread().system_call = nullptr;
   errno = saved_errno;
@@ -126,6 +127,19 @@ void prepare_guarded(greg_t* registers, const guarded_call& call, pushed_call& p
   registers[REG_RIP] = address_of(far_guarded_call);
 }
 
+// A call that waits with another mask, where only raw calls are noticed. Its end is not reported: the C library, the
+// loader and all between them make calls that are not dispatched, and that part of the stubs may be among it.
+void prepare_masked(greg_t* registers, long number, pushed_call& pushed) {
+  std::array<long, 6> arguments = arguments_of(registers);
+  pushed.kept_rdi = registers[REG_RDI];
+  pushed.kept_r10 = registers[REG_R10];
+  pushed.kept_r8 = registers[REG_R8];
+  pushed.kept_r9 = registers[REG_R9];
+  replace_mask(number, arguments, pushed.scratch);
+  set_arguments(registers, arguments);
+  registers[REG_RIP] = address_of(far_masked_call);
+}
+
 // Prepares the thread to make the call after we return to it.
 void make_call(ucontext_t& context, long number) {
   greg_t* const registers = context.uc_mcontext.gregs;
@@ -135,6 +149,7 @@ void make_call(ucontext_t& context, long number) {
   pushed->return_address = static_cast<unsigned long>(registers[REG_RIP]);
   registers[REG_RAX] = number;
   registers[REG_RIP] = address_of(far_plain_call);
+  if (only_raw_calls && blocks_ours(number, arguments_of(registers))) prepare_masked(registers, number, *pushed);
   if (call == nullptr) return;
   pushed->guarded = call;
   prepare_guarded(registers, *call, *pushed);
@@ -161,6 +176,7 @@ void end_call(ucontext_t& context) {
     registers[REG_RAX] = result;
     registers[REG_RIP] = static_cast<greg_t>(pushed->return_address);
     registers[REG_RSP] += static_cast<greg_t>(far_pushed_bytes);
+    if (known && is_exec(call->number)) limits_after_exec();
     if (known) release_call(*call);
   }
   errno = saved_errno;
@@ -325,7 +341,7 @@ bool waits_for_exec(greg_t* registers, long number) {
 }
 
 bool served_traced_exec(ucontext_t& context, long number) {
-  if ((number != SYS_execve && number != SYS_execveat) || !this_thread().wants_tracer) return false;
+  if (!is_exec(number) || !this_thread().wants_tracer) return false;
   this_thread().wants_tracer = false;
   greg_t* const registers = context.uc_mcontext.gregs;
   guarded_call* const held = guard(context, number);
@@ -372,6 +388,7 @@ void on_dispatched(ucontext_t& context, long number) {
   save_trace(number);
   if (served(context, number) || served_traced_exec(context, number)) return;
   if (number == SYS_exit && !only_raw_calls) do_exit_thread(registers[REG_RDI]);
+  if (only_raw_calls && is_exec(number) && exec_is_watched()) return do_watched_call(context, number);
   make_call(context, number);
 }
 
@@ -384,8 +401,24 @@ bool reaches_into_pushed(const ucontext_t& interrupted) {
   return first < stack && first + extended_state_bytes(interrupted.uc_mcontext.fpregs) > stack - far_pushed_bytes;
 }
 
-// When only raw calls are noticed, the handler runs on the stack that the program was using, which may be small or far.
-// So the saved registers are moved out of the way, and the call is served on a local stack.
+constexpr std::uintptr_t alignment_of_registers = 64;
+
+// The kernel reads them wherever they lie. Nothing runs between our return and that moment: all signals are blocked.
+void move_registers(ucontext_t& context, void* room) {
+  const std::uintptr_t place = round_up(reinterpret_cast<std::uintptr_t>(room), alignment_of_registers);
+  void* const copy = reinterpret_cast<void*>(place);
+  std::memcpy(copy, context.uc_mcontext.fpregs, extended_state_bytes(context.uc_mcontext.fpregs));
+  context.uc_mcontext.fpregs = static_cast<fpregset_t>(copy);
+}
+
+// Whether the handler runs on a stack of the program's, which may be small, as a coroutine's, and far; or on one that
+// the child of a vfork would go on with, since the program is in a handler there.
+bool is_on_stack_of_program(const ucontext_t& interrupted, long number) {
+  const auto stack = static_cast<std::uintptr_t>(interrupted.uc_mcontext.gregs[REG_RSP]);
+  return only_raw_calls || (makes_child(number) && is_on_signal_stack(stack));
+}
+
+// On a stack of the program's, the saved registers are moved out of the way, and the call is served on a local stack.
 void on_sigsys(int signal, siginfo_t* info, void* context) {
   auto& interrupted = *static_cast<ucontext_t*>(context);
   if (info->si_code != dispatched_by_kernel) return pass_to_program(signal, info, interrupted);
@@ -393,25 +426,21 @@ void on_sigsys(int signal, siginfo_t* info, void* context) {
     interrupted.uc_mcontext.gregs[REG_RAX] = -ENOSYS;  // a call of the 32-bit interface; this is a 64-bit program
     return;
   }
-  if (!only_raw_calls) return on_dispatched(interrupted, info->si_syscall);
+  if (!is_on_stack_of_program(interrupted, info->si_syscall)) return on_dispatched(interrupted, info->si_syscall);
   if (reaches_into_pushed(interrupted)) {
-    // The kernel reads the registers wherever they lie. Nothing runs between our return and that moment, because all
-    // signals are blocked.
-    constexpr std::uintptr_t alignment = 64;
     const std::size_t bytes = extended_state_bytes(interrupted.uc_mcontext.fpregs);
-    const auto memory = reinterpret_cast<std::uintptr_t>(__builtin_alloca(bytes + alignment));
-    void* const copy = reinterpret_cast<void*>((memory + alignment - 1) / alignment * alignment);
-    std::memcpy(copy, interrupted.uc_mcontext.fpregs, bytes);
-    interrupted.uc_mcontext.fpregs = static_cast<fpregset_t>(copy);
+    move_registers(interrupted, __builtin_alloca(bytes + alignment_of_registers));
   }
-  // The thread's own stack may be small, as a coroutine's, and far.
   struct {
     ucontext_t& context;
     long number;
   } call{interrupted, info->si_syscall};
+  const undispatched_section section;
   call_on_local_stack(
       [](void* request) {
         const auto& interruption = *static_cast<decltype(call)*>(request);
+        // Where call_on_stack() has left it.
+        this_thread().handler_end = *static_cast<std::byte**>(__builtin_frame_address(0));
         on_dispatched(interruption.context, interruption.number);
       },
       &call);
@@ -462,7 +491,7 @@ bool prepare_system_calls() {
   look_out_for_device_writes();
   // A trace shows where the program called the kernel, which only a handler can see.
   if (trace_is_on) return false;
-  const result<std::size_t> taken = take_over_call_sites();
+  const result<std::size_t> taken = take_over_call_sites(true);
   if (taken) {
     log_line(log_level::verbose, "%zu call sites of the C library are taken over", taken.value());
   } else {
@@ -482,6 +511,7 @@ result<void> notice_raw_calls() {
   code_range allowed = allowed_code();
   if (dl_iterate_phdr(has_raw_calls, &allowed) == 0) return {};
   look_out_for_device_writes();
+  find_next_vfork();
   take_signals(on_sigsys, false);
   only_raw_calls = true;
   const result<void> armed = arm_for_raw_calls(allowed.start, allowed.bytes);
@@ -525,6 +555,8 @@ void for_each_pinned_by_calls(void (*visit)(void* context, std::span<const std::
 
 #include <cerrno>
 
+#include "preload/direct_calls.h"
+
 namespace far::preload {
 
 bool prepare_system_calls() {
@@ -541,6 +573,10 @@ result<void> notice_raw_calls() {
 bool takes_sigsys() noexcept {
   return false;
 }
+
+void prepare_watched_calls() {}
+void watch_exec() noexcept {}
+void watch_transfers() noexcept {}
 
 void guard_started_thread() noexcept {}
 void guard_child() noexcept {}

@@ -7,6 +7,9 @@
 
 // The offsets and numbers below.
 static_assert(offsetof(far::preload::pushed_call, result) == 16);
+static_assert(offsetof(far::preload::pushed_call, kept_r10) == 48 &&
+              offsetof(far::preload::pushed_call, kept_rdi) == 72);
+static_assert(far::preload::far_pushed_bytes == 208);
 static_assert(SYS_rt_sigreturn == 15 && SYS_prctl == 157 && SYS_munmap == 11 && SYS_exit == 60);
 
 // far_plain_call and far_guarded_call describe themselves to unwinders, since cancelled threads are unwound through
@@ -16,10 +19,11 @@ static_assert(SYS_rt_sigreturn == 15 && SYS_prctl == 157 && SYS_munmap == 11 && 
 asm(R"(
   .section .text.farheap_stubs, "ax", @progbits
   .balign 64
-  .globl far_stubs_begin, far_stubs_end, far_plain_call, far_guarded_call, far_guarded_return
+  .globl far_stubs_begin, far_stubs_end, far_plain_call, far_masked_call, far_guarded_call, far_guarded_return
   .globl far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread, far_site_direct
-  .hidden far_site_direct
-  .hidden far_stubs_begin, far_stubs_end, far_plain_call, far_guarded_call, far_guarded_return
+  .hidden far_site_direct, far_undispatched
+  .globl far_undispatched
+  .hidden far_stubs_begin, far_stubs_end, far_plain_call, far_masked_call, far_guarded_call, far_guarded_return
   .hidden far_signal_return, far_signal_return_call, far_raw_syscall, far_raw_clone, far_end_thread
   .globl far_relay_signal, far_relay_shut
   .hidden far_relay_signal, far_relay_shut, far_move_frame, far_open_signals
@@ -29,11 +33,18 @@ asm(R"(
 far_stubs_begin:
   nop
   .cfi_startproc
-  .cfi_def_cfa_offset 200
-  .cfi_offset rip, -200
+  .cfi_def_cfa_offset 208
+  .cfi_offset rip, -208
 far_plain_call:
   syscall
-  ret $192
+  ret $200
+far_masked_call:
+  syscall
+  movq 48(%rsp), %r10
+  movq 56(%rsp), %r8
+  movq 64(%rsp), %r9
+  movq 72(%rsp), %rdi
+  ret $200
 far_guarded_call:
   syscall
   movq %rax, 16(%rsp)
@@ -87,9 +98,8 @@ far_raw_clone:
   movl $157, %eax
   movl $59, %edi
   movl $1, %esi
-  leaq far_stubs_begin(%rip), %rdx
-  leaq far_stubs_end(%rip), %r10
-  subq %rdx, %r10
+  movq far_undispatched(%rip), %rdx
+  movq far_undispatched+8(%rip), %r10
   movq %r13, %r8
   syscall
   movb $1, (%r13)
@@ -142,13 +152,17 @@ far_signal_return_call:
 far_stubs_end:
 
   .cfi_startproc
-  .cfi_def_cfa_offset 200
-  .cfi_offset rip, -200
+  .cfi_def_cfa_offset 208
+  .cfi_offset rip, -208
 far_report:
   movl $-1, %eax
   syscall
 far_guarded_return:
   nop
   .cfi_endproc
+
+  .bss
+  .balign 8
+far_undispatched: .skip 16
   .text
 )");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 extern "C" {
 
@@ -12,12 +13,21 @@ extern "C" {
 extern const char far_stubs_begin[];
 extern const char far_stubs_end[];
 
+// What the threads of this process are armed with: the first address whose calls are not dispatched, and how many
+// bytes.
+extern std::uintptr_t far_undispatched[2];
+
 // Where a dispatched thread continues with its system call: with all registers unchanged, and far_pushed_bytes more on
-// its stack (struct pushed_call). The first does the call and returns to the program; the second does the call and
-// reports to the guard, by a call from far_guarded_return, which ends it.
+// its stack (struct pushed_call). The first does the call and returns to the program; the second puts back registers
+// before that; the third does the call and reports to the guard, by a call from far_guarded_return, which ends it.
 extern const char far_plain_call[];
+extern const char far_masked_call[];
 extern const char far_guarded_call[];
 extern const char far_guarded_return[];
+
+// In direct_call_stubs.cc: the same for a call that is first looked at there, with its return address below the red
+// zone.
+extern const char far_site_raw[];
 
 // The handler that the kernel knows for those of relayed_handlers.cc. It continues as the program's on the moved frame,
 // from which that returns as from any other.
@@ -54,10 +64,15 @@ struct pushed_call {
   unsigned long return_address;
   void* guarded;    // struct guarded_call, far_guarded_call only
   long result;      // of the system call, far_guarded_call only
-  long scratch[6];  // copies of arguments that were changed, such as a signal mask
+  long scratch[3];  // copies of arguments that were changed: a signal mask
+  // The program's registers, which far_masked_call puts back.
+  long kept_r10;
+  long kept_r8;
+  long kept_r9;
+  long kept_rdi;
 };
 inline constexpr std::size_t red_zone_bytes = 128;
-inline constexpr std::size_t far_pushed_bytes = 200;
+inline constexpr std::size_t far_pushed_bytes = 208;
 static_assert(sizeof(pushed_call) + red_zone_bytes == far_pushed_bytes);
 
 }  // namespace far::preload

@@ -27,6 +27,7 @@
 #include "base/units.h"
 #include "far/detail/api.h"
 #include "platform/local_memory.h"
+#include "platform/program_limits.h"
 #include "platform/runtime_thread.h"
 #include "preload/held_pages.h"
 #include "preload/in_runtime.h"
@@ -284,7 +285,8 @@ int start_thread(const thread_start& start, int success, Create create) {
   void* const context = in_runtime([&] { return platform::allocate_local(sizeof start); });
   std::memcpy(context, &start, sizeof start);
   alive.fetch_add(1);
-  const int result = create(context);
+  int result = create(context);
+  if (result != success && in_runtime(platform::adopt_limits_from_outside)) result = create(context);
   if (result != success) {
     alive.fetch_sub(1);
     in_runtime([&] {

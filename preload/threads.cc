@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
@@ -28,7 +29,8 @@ namespace far::preload {
 // Named for direct_call_stubs.cc, which knows where these are.
 extern constinit thread_local thread_state state asm("far_this_thread") __attribute__((visibility("hidden")));
 constinit thread_local thread_state state;
-static_assert(offsetof(thread_state, selector) == 0 && offsetof(thread_state, lent_to_child) == 2);
+static_assert(offsetof(thread_state, selector) == 0 && offsetof(thread_state, armed) == 1);
+static_assert(offsetof(thread_state, lent_to_child) == 2);
 static_assert(offsetof(thread_state, shared_with_child) == 3 && offsetof(thread_state, mask_exchanged) == 8);
 
 namespace {
@@ -43,15 +45,12 @@ constexpr stack_t no_stack{nullptr, SS_DISABLE, 0};
 // The part of a ucontext_t that the kernel reads and writes; the C library's is longer.
 constexpr std::size_t kernel_context_bytes = offsetof(ucontext_t, uc_sigmask) + sizeof(std::uint64_t);
 
-// Calls from here are not dispatched.
-std::uintptr_t undispatched_begin = 0;
-std::size_t undispatched_bytes = 0;
 // Whether only calls of the program's own code are dispatched: its signal stacks are its own then.
 bool only_raw_calls = false;
 
 long arm(unsigned char* selector) {
-  return far_raw_syscall(SYS_prctl, set_syscall_user_dispatch, dispatch_on, static_cast<long>(undispatched_begin),
-                         static_cast<long>(undispatched_bytes), reinterpret_cast<long>(selector));
+  return far_raw_syscall(SYS_prctl, set_syscall_user_dispatch, dispatch_on, static_cast<long>(far_undispatched[0]),
+                         static_cast<long>(far_undispatched[1]), reinterpret_cast<long>(selector));
 }
 
 stack_t kernel_stack(std::byte* memory) {
@@ -104,6 +103,36 @@ void warn_of_shared_variables() {
   errno = saved_errno;
 }
 
+// Keeps what our handler has on the stack that the child of a vfork uses meanwhile: the one that the child goes on with
+// or, where only raw calls are noticed, its signal stack.
+class kept_stack {
+ public:
+  kept_stack(const ucontext_t& context, bool is_shared) : first_(state.handler_end) {
+    if (!is_shared) return;
+    const auto first = reinterpret_cast<std::uintptr_t>(first_);
+    const auto interrupted = static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RSP]);
+    const auto signal_stack = reinterpret_cast<std::uintptr_t>(context.uc_stack.ss_sp);
+    const std::uintptr_t signal_stack_end = signal_stack + context.uc_stack.ss_size;
+    const bool on_signal_stack = first - signal_stack < context.uc_stack.ss_size;
+    const bool was_on_it = interrupted - signal_stack <= context.uc_stack.ss_size;
+    bytes_ = (on_signal_stack && !was_on_it ? signal_stack_end : interrupted) - first;
+    copy_ = platform::allocate_local(bytes_);
+    std::memcpy(copy_, first_, bytes_);
+  }
+  ~kept_stack() {
+    if (copy_ == nullptr) return;
+    std::memcpy(first_, copy_, bytes_);
+    platform::free_local(copy_, bytes_);
+  }
+  kept_stack(const kept_stack&) = delete;
+  kept_stack& operator=(const kept_stack&) = delete;
+
+ private:
+  std::byte* first_;
+  std::size_t bytes_ = 0;
+  void* copy_ = nullptr;
+};
+
 // A child on a stack of its own, or on the memory of this thread, which then waits.
 long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatched) {
   const bool borrows = (plan.flags & CLONE_VFORK) != 0 && (plan.flags & CLONE_SETTLS) == 0;
@@ -111,7 +140,7 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   const bool own_state = (plan.flags & CLONE_SETTLS) != 0;
   // A child that shares our thread-local variables while we run cannot have a selector. Nor can one whose thread-local
   // variables may not be the C library's; where every call is dispatched they always are.
-  const bool armed = dispatched && !only_raw_calls && (borrows || own_state || !shares_memory);
+  const bool armed = dispatched && (borrows || (!only_raw_calls && (own_state || !shares_memory)));
   const bool wants_memory = only_raw_calls ? plan.stack == 0 : armed && shares_memory;
   std::byte* const memory = wants_memory ? platform::map_local(signal_stack_bytes) : nullptr;
   std::byte* const top = plan.stack != 0 ? reinterpret_cast<std::byte*>(plan.stack) : memory + signal_stack_bytes;
@@ -122,6 +151,8 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   thread_state& child = own_state && armed ? state_at(plan.tls) : state;
   if (own_state && armed) child.signal_stack = shares_memory ? memory : state.signal_stack;
   guarded_call* const calls_before = state.calls;
+  const bool on_stack_of_child = only_raw_calls || is_on_signal_stack(context.uc_mcontext.gregs[REG_RSP]);
+  const kept_stack stack(context, on_stack_of_child && borrows && shares_memory);
   if (borrows) state.lent_to_child = true;
   if (shares_memory && !borrows && !own_state) {
     state.shared_with_child = true;
@@ -240,8 +271,8 @@ bool is_on_signal_stack(std::uintptr_t stack_pointer) noexcept {
 }
 
 result<void> arm_for_raw_calls(std::uintptr_t allowed_begin, std::size_t allowed_bytes) {
-  undispatched_begin = allowed_begin;
-  undispatched_bytes = allowed_bytes;
+  far_undispatched[0] = allowed_begin;
+  far_undispatched[1] = allowed_bytes;
   only_raw_calls = true;
   const long failure = arm(const_cast<unsigned char*>(&state.selector));
   if (failure != 0) {
@@ -278,8 +309,8 @@ void arm_child() noexcept {
 // The signal stack comes first: the first dispatched call is delivered on it. If the kernel refuses the dispatch, the
 // program's signal stack is put back.
 result<void> arm_this_thread() {
-  undispatched_begin = reinterpret_cast<std::uintptr_t>(far_stubs_begin);
-  undispatched_bytes = static_cast<std::size_t>(far_stubs_end - far_stubs_begin);
+  far_undispatched[0] = reinterpret_cast<std::uintptr_t>(far_stubs_begin);
+  far_undispatched[1] = static_cast<std::size_t>(far_stubs_end - far_stubs_begin);
   std::byte* const memory = platform::try_map_local(signal_stack_bytes);
   if (memory == nullptr) return error{"no memory for a signal stack", ENOMEM};
   const stack_t stack = kernel_stack(memory);
@@ -324,6 +355,22 @@ void do_clone(ucontext_t& context, long number) {
   const long result = copy_process(number, plan.arguments);
   if (result == 0 && dispatched) arm(const_cast<unsigned char*>(&state.selector));
   registers[REG_RAX] = result;
+}
+
+// A handler of the program may have interrupted such a call; then this one goes on below it.
+void do_watched_call(ucontext_t& context, long number) {
+  if (state.watched_stack == nullptr) state.watched_stack = platform::map_local(watched_stack_bytes);
+  greg_t* const registers = context.uc_mcontext.gregs;
+  const auto stack = static_cast<std::uintptr_t>(registers[REG_RSP]);
+  const auto first = reinterpret_cast<std::uintptr_t>(state.watched_stack);
+  const bool is_on_it = stack - first < watched_stack_bytes;
+  const std::uintptr_t top = is_on_it ? round_down(stack - red_zone_bytes, 16) : first + watched_stack_bytes;
+  auto* const pushed = reinterpret_cast<std::uintptr_t*>(top) - 2;
+  pushed[0] = static_cast<std::uintptr_t>(registers[REG_RIP]);
+  pushed[1] = stack;
+  registers[REG_RSP] = reinterpret_cast<greg_t>(pushed);
+  registers[REG_RAX] = number;
+  registers[REG_RIP] = reinterpret_cast<greg_t>(far_site_raw);
 }
 
 // Handlers of the program that want a signal stack run on ours, which the kernel has. So the answers are those of the

@@ -33,8 +33,12 @@ struct thread_state {
   const ucontext_t* system_call = nullptr;  // its system call, while the guard makes the memory resident
   guarded_call* calls = nullptr;            // system calls under way that hold pages, innermost first
   std::uint64_t handler_mask = 0;           // for the kernel, where a relayed handler begins
+  std::byte* watched_stack = nullptr;       // for raw calls that are watched, watched_stack_bytes; kept for the next
+  std::byte* handler_end = nullptr;         // on the program's stack: the lowest address that a handler of ours uses
 };
 inline constexpr std::size_t signal_stack_bytes = std::size_t{256} << 10;
+
+inline constexpr std::size_t watched_stack_bytes = std::size_t{64} << 10;
 
 [[nodiscard]] thread_state& this_thread() noexcept;
 
@@ -65,6 +69,8 @@ class undispatched_section {
 // A thread that such a thread has started, and the child of its fork.
 void arm_started_thread() noexcept;
 void arm_child() noexcept;
+// Before the first: for vfork, whose child is armed as well.
+void find_next_vfork() noexcept;
 // Suspend and resume the dispatch of raw calls around code that blocks signals without a signal_shield.
 [[nodiscard]] unsigned char suspend_raw_calls() noexcept;
 void resume_raw_calls(unsigned char before) noexcept;
@@ -75,5 +81,9 @@ void do_sigaltstack(ucontext_t& context) noexcept;  // seemingly: the signal sta
 // For a handler of the program that returns to `interrupted`: does what the kernel does to signal stacks then.
 void leave_handler(const ucontext_t& interrupted) noexcept;
 [[noreturn]] void do_exit_thread(long status);
+
+// Prepares the thread to make a call after we return to it that is looked at as if it came from a place in the C
+// library (direct_calls.h). That takes a stack of its own, since the program's may be small.
+void do_watched_call(ucontext_t& context, long number);
 
 }  // namespace far::preload

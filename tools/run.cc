@@ -262,7 +262,7 @@ void set_environment(const plan& launch, const run_options& chosen) {
   put(variable::stats_json, launch.stats_json);
   put(variable::trace_directory, chosen.trace_directory);
   put(variable::trace_sample, chosen.trace_directory.empty() ? "" : std::to_string(chosen.trace_sample));
-  put(variable::object_bytes, chosen.object_bytes);
+  if (!chosen.object_bytes.empty()) put(variable::object_bytes, chosen.object_bytes);
   put(variable::verbose, chosen.verbose ? "1" : "0");
   put(variable::job, launch.job);
   put(variable::local_auto, launch.local_auto ? "1" : "0");

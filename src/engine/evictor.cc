@@ -231,16 +231,12 @@ void evictor::give_back(page_id page) {
   ++kept_;
 }
 
-// A suspect that nobody can write to meanwhile is looked at in place. If it has to stay after all, it is not watched
-// any more, and counts as written.
+// A suspect that nobody can write to meanwhile is looked at in place.
 bool evictor::is_clean(const leaving_page& one) {
   const page_word word = shared_.pages.load(one.page);
   if (!word.dirty()) return true;
   if (!one.unused || !word.has_place()) return false;
-  const std::byte* const bytes = shared_.space.unused_bytes(one.page);
-  if (!shared_.checks.is_unchanged(one.page, bytes)) return false;
-  shared_.checks.keep(one.page, bytes);
-  return true;
+  return shared_.checks.is_unchanged(one.page, shared_.space.unused_bytes(one.page));
 }
 
 void evictor::drop_clean(std::span<page_id> clean) {
@@ -372,7 +368,7 @@ void evictor::note_lifted(page_id page, std::size_t position, batch& into) {
   lifted.page = page;
   lifted.now = entry::phase::writing;
   const bool unchanged = before.has_place() && shared_.checks.is_unchanged(page, staging_of(into, position));
-  if (!unchanged || shared_.checks.by_pieces()) shared_.checks.note(page, staging_of(into, position));
+  if (!unchanged) shared_.checks.note(page, staging_of(into, position));
   if (before.has_place()) {
     shared_.free_slot(unchanged ? lifted.slot : before.place());
     if (unchanged) lifted.slot = before.place();

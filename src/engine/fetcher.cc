@@ -499,10 +499,6 @@ void fetcher::install_run(std::span<const arrival> run, platform::mapping how, c
     if (done == run.size()) break;
     wait_for_kernel_memory(failure, &waiting);
   }
-  const bool are_suspects = how == platform::mapping::writable && !why.write;
-  for (std::size_t i = 0; are_suspects && i < run.size(); ++i) {
-    shared_.checks.watch(run[i].page, source + i * page_bytes);
-  }
   for (const arrival& arrived : run) make_resident(arrived.page, why, how == platform::mapping::writable);
   shared_.count.fetched_pages.add(run.size());
 }

@@ -1,13 +1,18 @@
 #include "engine/line_cache.h"
 
 #include <gtest/gtest.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <thread>
 #include <vector>
 
 #include "base/units.h"
+#include "platform/signal_shield.h"
 
 namespace far::engine {
 namespace {
@@ -90,6 +95,90 @@ TEST(line_cache, it_shrinks_and_grows) {
   EXPECT_GT(count(), lines * 9 / 10);
   cache.restart_in_child();
   EXPECT_EQ(count(), 0u);
+}
+
+// Of one set, which changes all the time.
+TEST(line_cache, nothing_is_found_half_way) {
+  line_cache cache(64, 4 * kib);
+  static_cast<void>(cache.fit(kib));
+  constexpr std::uint64_t lines = 10;
+  std::atomic<bool> stops{false};
+  std::thread writer([&] {
+    for (std::uint64_t i = 0; !stops.load(); ++i) {
+      const line_cache::name one{i % lines + 1, i % 3};
+      cache.put(one, content(one).bytes());
+    }
+  });
+  std::size_t found = 0;
+  for (std::uint64_t i = 0; i < 2'000'000; ++i) found += reads(cache, {i % lines + 1, i % 3}, i % 8) ? 1 : 0;
+  stops.store(true);
+  writer.join();
+  EXPECT_GT(found, 0u);
+}
+
+// A timer whose handler does something while a thread reads.
+class interrupted_line_cache : public ::testing::Test {
+ public:
+  interrupted_line_cache() {
+    mine = this;
+    static_cast<void>(cache_.fit(4 * kib));
+    for (std::uint64_t line = 1; line <= lines; ++line) put(line);
+  }
+  ~interrupted_line_cache() override {
+    const itimerval never{};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    signal(SIGALRM, SIG_DFL);
+  }
+  static void interrupt_by(void (*handler)(int)) {
+    struct sigaction action{};
+    action.sa_handler = handler;
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval often{.it_interval = {0, 100}, .it_value = {0, 100}};
+    setitimer(ITIMER_REAL, &often, nullptr);
+  }
+  void put(std::uint64_t line) {
+    const platform::signal_shield shield;
+    cache_.put({line, 1}, content({line, 1}).bytes());
+  }
+
+  static std::byte* ignored() {
+    static std::array<std::byte, sizeof(std::uint64_t)> bytes;
+    return bytes.data();
+  }
+
+  static constexpr std::uint64_t lines = 4;
+  static inline interrupted_line_cache* mine = nullptr;
+  static inline std::sig_atomic_t volatile interruptions = 0;
+  static inline sigjmp_buf before_reading;
+  line_cache cache_{64, 4 * kib};
+};
+
+TEST_F(interrupted_line_cache, a_fork_in_a_handler_leaves_the_child_no_wrong_bytes) {
+  interrupt_by([](int) {
+    mine->cache_.restart_in_child();
+    static_cast<void>(mine->cache_.fit(4 * kib));
+    interruptions = interruptions + 1;
+  });
+  for (interruptions = 0; interruptions < 2000;) {
+    for (std::uint64_t line = 1; line <= lines; ++line) {
+      if (!reads(cache_, {line, 1}, line)) put(line);
+    }
+  }
+}
+
+TEST_F(interrupted_line_cache, a_jump_out_of_a_handler_leaves_no_lock_behind) {
+  interrupt_by([](int) {
+    interruptions = interruptions + 1;
+    siglongjmp(before_reading, 1);
+  });
+  interruptions = 0;
+  static_cast<void>(sigsetjmp(before_reading, 1));
+  while (interruptions < 2000) {
+    for (std::uint64_t line = 1; line <= lines; ++line) static_cast<void>(cache_.read({line, 1}, 8, 8, ignored()));
+  }
+  interrupt_by(SIG_IGN);
+  for (std::uint64_t line = 1; line <= lines; ++line) EXPECT_TRUE(reads(cache_, {line, 1}));
+  EXPECT_LT(cache_.fit(0), 4 * kib);
 }
 
 // Whatever is found is what was put there, while its size changes.

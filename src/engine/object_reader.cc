@@ -87,6 +87,12 @@ bool object_reader::is_still_remote(const object_read& one, const transfer& held
   return true;
 }
 
+// The version is loaded first: that of the bytes with which the page left, if it is still where it went to then.
+bool object_reader::note_version(object_read& one, const transfer& held) const {
+  one.version = shared_.checks.version(one.page);
+  return is_still_remote(one, held);
+}
+
 // Otherwise the page is to be fetched. A function of the program's is called by a memory server or by the program, and
 // not here, where threads hold locks.
 bool object_reader::is_answered(const reduction& asked, backend::slot_id slot) const {
@@ -161,7 +167,7 @@ read_outcome object_reader::read_directly(object_read& one, transfer& held) {
            one.buffer);
     reached = take_answer(one, one.buffer);
   }
-  const bool is_there = is_still_remote(one, held);
+  const bool is_there = note_version(one, held);
   release(held);
   return is_there ? reached : read_outcome::not_remote;
 }
@@ -308,7 +314,7 @@ bool object_reader::give_up_late() {
 // left and come back, then with the same bytes.
 void object_reader::end(transfer& running, read_outcome reached) {
   object_read& one = *std::exchange(running.one, nullptr);
-  const bool is_there = is_still_remote(one, running);
+  const bool is_there = note_version(one, running);
   // The read may be gone once its outcome is known.
   void (*const finished)(object_read&) noexcept = one.finished;
   one.outcome.store(is_there ? reached : read_outcome::not_remote, std::memory_order_release);

@@ -3,7 +3,9 @@
 //
 // A read does not hold the page: it may be fetched, written, discarded or moved meanwhile, and several reads of one
 // page may run at once. At its end a read says whether the page was Remote, in the same slot, all the time; only then
-// are the bytes the page's newest. The slot itself stays as it is until the read has ended (slot_reads.h).
+// are the bytes the page's newest. The slot itself stays as it is until the read has ended (slot_reads.h): a page that
+// leaves it with other bytes does not return to it before, so one that is still there has the same bytes, and their
+// hash.
 //
 // A question about rows (of_rows) is a read of several pages: what is said here about its page and slot goes for each.
 //
@@ -51,6 +53,8 @@ struct object_read {
   // handler. The read may be gone as soon as this has notified the waiter.
   void (*finished)(object_read& one) noexcept = nullptr;
   std::atomic<read_outcome> outcome{read_outcome::not_remote};
+  // Of a part that was read: the version (page_checks.h) that the page had with these bytes.
+  std::uint64_t version = 0;
 };
 
 class object_reader {
@@ -103,6 +107,7 @@ class object_reader {
 
   [[nodiscard]] bool is_remote_at(page_id page, backend::slot_id slot) const;
   [[nodiscard]] bool is_still_remote(const object_read& one, const transfer& held) const;
+  [[nodiscard]] bool note_version(object_read& one, const transfer& held) const;
   [[nodiscard]] bool is_answered(const reduction& asked, backend::slot_id slot) const FAR_REQUIRES(lock);
   [[nodiscard]] bool hold_slots(const object_read& one, transfer& fresh);
   [[nodiscard]] bool is_direct(const transfer& held) const;

@@ -4,12 +4,10 @@
 // The hash is kept by page and not by slot: a slot belongs to one page at a time, and after a fork parent and child may
 // have different bytes for the same page, each with a table of its own.
 //
-// A page has one hash of 64 bits; or, where parts of pages are read (object_reader.h), one of 32 bits for each of its
-// eight pieces, so that a part can be checked without the rest. That is enough for bytes which are nearly always right,
-// and too little to tell whether a suspect (residency.h) was written: a write to one piece of it would be lost once in
-// 2^32 times. So while a suspect is Resident, a hash of 64 bits of all its bytes takes the place of two of the pieces'.
-// They are computed anew when it leaves. A check of such a part meanwhile says that it is wrong, and the page is not
-// Remote: then the part is of no use anyway.
+// A page has one hash of 64 bits. It also tells whether a suspect (residency.h) was written, and it is the version of
+// the page for copies of its parts (line_cache.h). Where parts of pages are read (object_reader.h), each of the eight
+// pieces has one of 32 bits besides, so that a part can be checked without the rest. That is enough for bytes which are
+// nearly always right, and too little to tell contents apart: of two that differ in one piece, once in 2^32 times.
 #pragma once
 
 #include <array>
@@ -41,35 +39,26 @@ class page_checks {
   }
   [[nodiscard]] bool by_pieces() const { return words_a_page_ > 1; }
 
-  // The page comes in as a suspect, with these bytes, which are those that it left with. Requires: the caller owns it
-  // in Fetching.
-  void watch(page_id page, const std::byte* bytes) {
-    if (by_pieces()) at(page, 0).store(hash_(bytes), std::memory_order_relaxed);
-  }
-  // Whether a suspect has the bytes that it came with. Of one that was not watched it says no, where there are hashes
-  // of pieces. Requires: the caller owns it in Evicting.
+  // Whether the page has the bytes that it left with the last time. Requires: the caller owns it in Evicting.
   [[nodiscard]] bool is_unchanged(page_id page, const std::byte* bytes) const {
-    return at(page, 0).load(std::memory_order_relaxed) == hash_(bytes);
-  }
-
-  // It has, and leaves as it came. Requires: as is_unchanged().
-  void keep(page_id page, const std::byte* bytes) {
-    if (by_pieces()) at(page, 0).store(word_of(bytes, 0), std::memory_order_relaxed);
+    return at(page, 0).load(std::memory_order_relaxed) == hash_all(bytes, nullptr);
   }
 
   // The page leaves with these bytes, if it does. Requires: the caller owns the page in Evicting.
   void note(page_id page, const std::byte* bytes) {
-    for (std::size_t i = 0; i < words_a_page_; ++i) at(page, i).store(word_of(bytes, i), std::memory_order_relaxed);
+    piece_hashes pieces;
+    const page_hash all = hash_all(bytes, &pieces);
+    for (std::size_t i = 1; i < words_a_page_; ++i) {
+      const std::uint64_t word = pieces[2 * i - 2] | std::uint64_t{pieces[2 * i - 1]} << 32;
+      at(page, i).store(word, std::memory_order_relaxed);
+    }
+    at(page, 0).store(all, std::memory_order_release);
   }
 
   // Whether the page left with these bytes. Requires: the caller owns the page in Fetching, or reads its word again
   // afterwards.
   [[nodiscard]] bool fit(page_id page, const std::byte* bytes) const {
-    bool same = true;
-    for (std::size_t i = 0; i < words_a_page_; ++i) {
-      same &= word_of(bytes, i) == at(page, i).load(std::memory_order_relaxed);
-    }
-    return same;
+    return hash_all(bytes, nullptr) == at(page, 0).load(std::memory_order_relaxed);
   }
 
   // The same for some of its pieces, of which these are the bytes. Requires: by_pieces().
@@ -77,7 +66,7 @@ class page_checks {
     bool same = true;
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t piece = first_piece + i;
-      const std::uint64_t word = at(page, piece / 2).load(std::memory_order_relaxed);
+      const std::uint64_t word = at(page, 1 + piece / 2).load(std::memory_order_relaxed);
       same &= hash_of_piece(bytes + i * piece_bytes) == static_cast<std::uint32_t>(word >> piece % 2 * 32);
     }
     return same;
@@ -88,24 +77,18 @@ class page_checks {
   [[nodiscard]] std::uint64_t all_pieces_of(page_id page) const {
     piece_hashes expected;
     for (std::size_t i = 0; i < pieces_a_page; ++i) {
-      expected[i] = static_cast<std::uint32_t>(at(page, i / 2).load(std::memory_order_relaxed) >> i % 2 * 32);
+      expected[i] = static_cast<std::uint32_t>(at(page, 1 + i / 2).load(std::memory_order_relaxed) >> i % 2 * 32);
     }
     return hash_of_pieces(expected);
   }
   [[nodiscard]] const page_hasher& hasher() const { return hash_; }
 
-  // Of its hashes and its slot: changed bytes go to a fresh slot, and if that is one that the page had before, they
-  // have other hashes than they had then.
-  [[nodiscard]] std::uint64_t version(page_id page, std::uint64_t slot) const {
-    std::uint64_t mixed = (slot + 1) * 0x9e3779b97f4a7c15;
-    for (std::size_t i = 0; i < words_a_page_; ++i) {
-      mixed = (mixed ^ mixed >> 29 ^ at(page, i).load(std::memory_order_relaxed)) * 0xbf58476d1ce4e5b9;
-    }
-    return mixed ^ mixed >> 32;
-  }
+  // A name for the bytes that the page left with. Other bytes have the same one once in 2^64 pairs. In order: what is
+  // read of the page's word afterwards is not older.
+  [[nodiscard]] std::uint64_t version(page_id page) const { return at(page, 0).load(std::memory_order_acquire); }
 
   // For a page that changes its address. Requires: the caller owns it in Fetching.
-  using check = std::array<std::uint64_t, pieces_a_page / 2>;
+  using check = std::array<std::uint64_t, 1 + pieces_a_page / 2>;
   [[nodiscard]] check hash_of(page_id page) const {
     check found{};
     for (std::size_t i = 0; i < words_a_page_; ++i) found[i] = at(page, i).load(std::memory_order_relaxed);
@@ -116,7 +99,7 @@ class page_checks {
   }
 
  private:
-  static constexpr std::size_t most_words = pieces_a_page / 2;
+  static constexpr std::size_t most_words = 1 + pieces_a_page / 2;
 
   [[nodiscard]] std::atomic<std::uint64_t>& at(page_id page, std::size_t word) const {
     return words_[page * words_a_page_ + word];
@@ -124,10 +107,17 @@ class page_checks {
   [[nodiscard]] std::uint32_t hash_of_piece(const std::byte* bytes) const {
     return static_cast<std::uint32_t>(hash_(bytes, piece_bytes));
   }
-  [[nodiscard]] std::uint64_t word_of(const std::byte* page, std::size_t word) const {
-    if (!by_pieces()) return hash_(page);
-    const std::byte* const first = page + 2 * word * piece_bytes;
-    return hash_of_piece(first) | std::uint64_t{hash_of_piece(first + piece_bytes)} << 32;
+  // By pieces, it is put together from hashes of 64 bits of these; where a piece differs, so does the whole, unless
+  // those collide. Otherwise there are no `pieces` to put out.
+  [[nodiscard]] page_hash hash_all(const std::byte* bytes, piece_hashes* pieces) const {
+    if (!by_pieces()) return hash_(bytes);
+    page_hash all = 0;
+    for (std::size_t i = 0; i < pieces_a_page; ++i) {
+      const page_hash piece = hash_(bytes + i * piece_bytes, piece_bytes);
+      if (pieces != nullptr) (*pieces)[i] = static_cast<std::uint32_t>(piece);
+      all = (all ^ all >> 29 ^ piece) * 0xbf58476d1ce4e5b9;
+    }
+    return all ^ all >> 32;
   }
 
   const page_hasher hash_;

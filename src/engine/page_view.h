@@ -39,12 +39,11 @@ class page_view {
     const page_word word = pages_.load(page);
     return word.where() == state::remote && word.object_path();
   }
-  // A name for the bytes of a Remote page: other bytes have another one, of all that the page ever had. Nothing while
-  // the page is in another state. A name that is out of date when it is returned was not when this was called.
+  // A name for the bytes of a Remote page (page_checks::version). Nothing while the page is in another state. A name
+  // that is out of date when it is returned was not when this was called.
   [[nodiscard]] std::optional<std::uint64_t> version(page_id page) const {
-    const page_word word = pages_.load(page);
-    if (word.where() != state::remote) return std::nullopt;
-    return checks_.version(page, word.place());
+    if (!is_remote(page)) return std::nullopt;
+    return checks_.version(page);
   }
   // Requires: the page is Remote.
   [[nodiscard]] bool left_just_now(page_id page) const { return time_.epochs_since(pages_.load(page).epoch()) <= 1; }

@@ -23,6 +23,7 @@ std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alig
     if (first > hole_end || count > hole_end - first) continue;
     take_from_hole(hole->second, {first, count});
     used_[first] = {count, traits};
+    note_rights({first, static_cast<std::size_t>(count)}, traits);
     return first;
   }
   return std::nullopt;
@@ -36,6 +37,7 @@ bool address_map::take_at(page_range range, const mapping_traits& traits) {
   if (hole->first + hole->second < range.end()) return false;
   take_from_hole(hole->first, range);
   used_[range.first] = {range.count, traits};
+  note_rights(range, traits);
   return true;
 }
 
@@ -99,7 +101,13 @@ void address_map::adopt(page_range range, const mapping_traits& traits) {
 void address_map::use(page_range range, const mapping_traits& traits) {
   const lock_guard guard(lock_);
   used_[range.first] = {range.count, traits};
+  note_rights(range, traits);
   join_used(range);
+}
+
+// There is nothing in a reservation, and nothing of ours in what is foreign.
+void address_map::note_rights(page_range range, const mapping_traits& traits) {
+  if (unreadable_ != nullptr && !traits.reserved && !traits.foreign) unreadable_->set(range, !traits.is_readable());
 }
 
 std::optional<address_map::parts> address_map::look(page_range range) const {

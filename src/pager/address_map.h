@@ -2,6 +2,8 @@
 // mappings. Bookkeeping only. Thread-safe.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "base/spin_lock.h"
+#include "pager/unreadable_pages.h"
 #include "platform/address_space.h"
 #include "platform/local_memory.h"
 
@@ -37,6 +40,16 @@ struct mapping_traits {
   mapping_traits() = default;
   mapping_traits(int allowed) : protection(allowed) {}  // NOLINT(google-explicit-constructor): most are just that
   bool operator==(const mapping_traits&) const = default;
+
+  // The rights of threads to a key are their own, but for key 0.
+  [[nodiscard]] bool has_rights_of_threads() const { return key > 0; }
+  // Whether each thread of the program can read it.
+  [[nodiscard]] bool is_readable() const {
+    return (protection & ~PROT_EXEC) != PROT_NONE && !fenced && !has_rights_of_threads();
+  }
+  [[nodiscard]] bool is_writable() const {
+    return (protection & PROT_WRITE) != 0 && !fenced && !has_rights_of_threads();
+  }
 };
 
 class address_map {
@@ -99,6 +112,7 @@ class address_map {
     split_used_at(range.end());
     for (auto at = used_.lower_bound(range.first); at != used_.end() && at->first < range.end(); ++at) {
       body(at->second.traits);
+      note_rights({at->first, at->second.count}, at->second.traits);
     }
     join_used(range);
   }
@@ -116,6 +130,9 @@ class address_map {
 
   [[nodiscard]] std::uint64_t pages_in_use() const;
 
+  // From now on `noted` knows which pages in use cannot be read. Before anything is protected; it outlives the map.
+  void note_unreadable_in(unreadable_pages& noted) { unreadable_ = &noted; }
+
   // Keeps everybody out, around fork.
   void lock() FAR_ACQUIRE(lock_) { lock_.lock(); }
   void unlock() FAR_RELEASE(lock_) { lock_.unlock(); }
@@ -123,6 +140,7 @@ class address_map {
 
  private:
   [[nodiscard]] std::optional<part> holder_of(page_id page) const FAR_REQUIRES(lock_);
+  void note_rights(page_range range, const mapping_traits& traits) FAR_REQUIRES(lock_);
   struct used {
     std::uint64_t count;
     mapping_traits traits;
@@ -148,6 +166,7 @@ class address_map {
   std::uint64_t pages_in_use_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t heap_pages_;
   std::uint64_t first_page_number_;
+  unreadable_pages* unreadable_ = nullptr;
 };
 
 }  // namespace far::pager

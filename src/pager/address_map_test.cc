@@ -1,7 +1,9 @@
 #include "pager/address_map.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
+#include <functional>
 #include <random>
 #include <vector>
 
@@ -147,6 +149,50 @@ TEST(address_map, random_use_never_hands_out_a_page_twice) {
     }
   }
   EXPECT_EQ(map.pages_in_use(), static_cast<std::uint64_t>(std::count(taken.begin(), taken.end(), true)));
+}
+
+TEST(address_map, knows_which_pages_no_thread_may_read) {
+  address_map map(4096);
+  unreadable_pages noted(4096);
+  map.note_unreadable_in(noted);
+  const auto unreadable = [&](page_range range) {
+    std::size_t seen = 0;
+    for (page_id page = range.first; page < range.end(); ++page) seen += noted.contains(page) ? 1 : 0;
+    return seen;
+  };
+  const page_range everything{0, 4096};
+  const page_range area{50, 1000};
+  ASSERT_TRUE(map.take_at(area, PROT_READ | PROT_WRITE));
+  EXPECT_EQ(unreadable(everything), 0u);
+  const auto change = [&](page_range range, int protection, bool fenced = false, std::int8_t key = no_key) {
+    map.change(range, [&](mapping_traits& traits) {
+      traits.protection = protection;
+      traits.fenced = fenced;
+      traits.key = key;
+    });
+  };
+  const page_range part{63, 130};
+  for (const auto& protect :
+       {std::function([&] { change(part, PROT_NONE); }), std::function([&] { change(part, PROT_EXEC); }),
+        std::function([&] { change(part, PROT_READ, true); }),
+        std::function([&] { change(part, PROT_READ | PROT_WRITE, false, 1); })}) {
+    protect();
+    EXPECT_EQ(unreadable(part), part.count);
+    EXPECT_EQ(unreadable(everything), part.count);
+    change({100, 10}, PROT_READ);
+    EXPECT_EQ(unreadable(everything), part.count - 10);
+    change(part, PROT_WRITE, false, 0);
+    EXPECT_EQ(unreadable(everything), 0u);
+  }
+  EXPECT_FALSE(mapping_traits(PROT_READ).is_writable());
+  mapping_traits with_key(PROT_READ | PROT_WRITE);
+  EXPECT_TRUE(with_key.is_writable());
+  with_key.key = 1;
+  EXPECT_FALSE(with_key.is_writable());
+  change(part, PROT_NONE);
+  for (const address_map::part& one : map.remove(area)) map.put_back(one.range);
+  ASSERT_TRUE(map.take_at(area, PROT_READ));
+  EXPECT_EQ(unreadable(everything), 0u) << "others have it now";
 }
 
 }  // namespace

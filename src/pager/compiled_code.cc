@@ -59,10 +59,21 @@ void leave_compiled_code(const far_compiled& leaving) {
   }
 }
 
-bool read_object(std::uint64_t& value, const void* address, std::size_t bytes) {
+bool keeps_objects() {
+  page_guard* const guard = serving.load(std::memory_order_acquire);
+  return guard != nullptr && guard->keeps_copies();
+}
+
+copy_lookup find_object(std::uint64_t& value, const void* address, std::size_t bytes) {
+  page_guard* const guard = serving.load(std::memory_order_acquire);
+  if (guard == nullptr) return copy_lookup::unsuitable;
+  return guard->find_copy(static_cast<const std::byte*>(address), bytes, reinterpret_cast<std::byte*>(&value));
+}
+
+bool bring_object(std::uint64_t& value, const void* address, std::size_t bytes) {
   page_guard* const guard = serving.load(std::memory_order_acquire);
   return guard != nullptr &&
-         guard->read_copy(static_cast<const std::byte*>(address), bytes, reinterpret_cast<std::byte*>(&value));
+         guard->bring_copy(static_cast<const std::byte*>(address), bytes, reinterpret_cast<std::byte*>(&value));
 }
 
 std::size_t copy_objects(std::span<const void* const> addresses) {

@@ -7,10 +7,9 @@
 #include <span>
 
 #include "far/detail/compiled.h"
+#include "pager/page_guard.h"
 
 namespace far::pager {
-
-class page_guard;
 
 // From now on the guards of the process check this pager's far heap, if it keeps its states by address
 // (options::states_by_address), and streams go to the part that serves hints (hints.h). Once in a process; the pager
@@ -22,9 +21,11 @@ void serve_compiled_code(page_guard& guard);
 void join_compiled_code(far_compiled& joining);
 void leave_compiled_code(const far_compiled& leaving);
 
-// The work of far_compiled_find_objects(): for threads whose stack is local. What is missing comes in by this pager.
-// Before it serves, and without options::copied_bytes, nothing is read.
-[[nodiscard]] bool read_object(std::uint64_t& value, const void* address, std::size_t bytes);
+// The work of far_compiled_find_objects(), by page_guard::find_copy() and its siblings. Before a pager serves, and
+// without options::copied_bytes, there are no copies. But for the first two, for threads whose stack is local.
+[[nodiscard]] bool keeps_objects();
+[[nodiscard]] copy_lookup find_object(std::uint64_t& value, const void* address, std::size_t bytes);
+[[nodiscard]] bool bring_object(std::uint64_t& value, const void* address, std::size_t bytes);
 [[nodiscard]] std::size_t copy_objects(std::span<const void* const> addresses);
 
 // Around a fork. Nothing is taken in between.

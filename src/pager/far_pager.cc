@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -51,8 +52,7 @@ result<std::unique_ptr<page_guard>> create_page_guard(const options& chosen) {
 
 // Room for the tables is checked and held while the far tier is opened (room_under_limit), so that the tier does not
 // use it up. The heap's addresses are reserved after the room has been given back.
-result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
-  const platform::runtime_mark allocate_locally;
+result<std::unique_ptr<far_pager>> far_pager::make(const options& chosen) {
   if (chosen.budget_bytes < minimum_budget_bytes) {
     return error{"a budget of " + format_size(chosen.budget_bytes) + " is below the working minimum; give at least " +
                      format_size(minimum_budget_bytes),
@@ -60,7 +60,9 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   }
   const std::uint64_t heap_bytes =
       round_up(chosen.heap_bytes != 0 ? chosen.heap_bytes : default_heap_bytes(), huge_page_bytes);
-  room_under_limit room(heap_bytes, chosen.object_readers > 0);
+  const std::uint64_t copies_bytes =
+      chosen.copied_bytes > 0 ? object_copies::table_bytes(heap_bytes >> page_shift, chosen.budget_bytes) : 0;
+  room_under_limit room(heap_bytes, chosen.object_readers > 0, copies_bytes);
   const result<void> fits = room.fits();
   if (!fits) return fits.error();
   const platform::kernel_features& features = platform::probe_kernel();
@@ -79,6 +81,16 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   const result<void> started = created->start();
   if (!started) return started.error();
   return created;
+}
+
+result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
+  const platform::runtime_mark allocate_locally;
+  try {
+    return make(chosen);
+  } catch (const std::system_error& failure) {
+    return error{std::string("no thread can be started (") + failure.what() + "); raise the limit with: ulimit -u",
+                 failure.code().value()};
+  }
 }
 
 far_pager::far_pager(const options& chosen, const platform::kernel_features& features,
@@ -113,7 +125,8 @@ result<void> far_pager::start() {
   accesses_.emplace(*engine_, host_, heap_, parts_->addresses(), *misses_);
   slots_.emplace(*engine_, host_, heap_, *misses_);
   if (chosen_.copied_bytes > 0) {
-    copies_.emplace(*engine_, host_, heap_, *slots_, *accesses_, chosen_.copied_bytes, chosen_.budget_bytes);
+    copies_.emplace(*engine_, host_, heap_, parts_->addresses(), *slots_, *accesses_, chosen_.copied_bytes,
+                    chosen_.budget_bytes);
   }
   calls_.emplace(heap_, *parts_, *engine_, *misses_, *accesses_, host_);
   result<void> done = misses_->add_fetchers();

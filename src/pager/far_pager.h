@@ -160,8 +160,12 @@ class far_pager final : public pager {
   [[nodiscard]] slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) override {
     return slots_->read(address, bytes, buffer);
   }
-  [[nodiscard]] bool read_copy(const std::byte* address, std::size_t bytes, std::byte* to) noexcept override {
-    return copies_ && copies_->read(address, bytes, to);
+  [[nodiscard]] bool keeps_copies() const noexcept override { return copies_.has_value(); }
+  [[nodiscard]] copy_lookup find_copy(const std::byte* address, std::size_t bytes, std::byte* to) noexcept override {
+    return copies_ ? copies_->find(address, bytes, to) : copy_lookup::unsuitable;
+  }
+  [[nodiscard]] bool bring_copy(const std::byte* address, std::size_t bytes, std::byte* to) noexcept override {
+    return copies_ && copies_->bring(address, bytes, to);
   }
   std::size_t make_copies(std::span<const std::byte* const> addresses) noexcept override {
     return copies_ ? copies_->make(addresses) : 0;
@@ -171,6 +175,7 @@ class far_pager final : public pager {
   [[nodiscard]] std::uint64_t poll() noexcept override { return misses_->poll(); }
 
  private:
+  static result<std::unique_ptr<far_pager>> make(const options& chosen);  // threads that cannot be started throw
   far_pager(const options& chosen, const platform::kernel_features& features, const platform::heap_layout& heap,
             platform::userfaultfd faults, std::unique_ptr<backend::backend> far);
 

@@ -47,11 +47,11 @@ std::uint64_t heap_bytes_for_programs() {
   return cost_nothing ? std::max<std::uint64_t>(default_heap_bytes(), 4 * tib) : default_heap_bytes();
 }
 
-room_under_limit::room_under_limit(std::uint64_t heap_bytes, bool reads_parts) {
+room_under_limit::room_under_limit(std::uint64_t heap_bytes, bool reads_parts, std::uint64_t more_bytes) {
   constexpr std::uint64_t buffers_bytes = 512 * mib;  // and stacks of threads
   rlimit limit{};
   if (getrlimit(RLIMIT_DATA, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
-  wanted_bytes_ = engine::engine::table_bytes(heap_bytes >> page_shift, reads_parts) + buffers_bytes;
+  wanted_bytes_ = engine::engine::table_bytes(heap_bytes >> page_shift, reads_parts) + buffers_bytes + more_bytes;
   held_bytes_ = wanted_bytes_ + limit.rlim_cur / 2;
   held_ = platform::try_map_local(held_bytes_);
   fits_ = held_ != nullptr;

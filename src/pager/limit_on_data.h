@@ -16,8 +16,8 @@ namespace far::pager {
 // of it to the program. Held while the far tier is opened, so that the tier does not use up this room.
 class room_under_limit {
  public:
-  // `reads_parts`: as in engine::options.
-  room_under_limit(std::uint64_t heap_bytes, bool reads_parts);
+  // `reads_parts`: as in engine::options. `more_bytes`: of tables beside the engine's.
+  room_under_limit(std::uint64_t heap_bytes, bool reads_parts, std::uint64_t more_bytes = 0);
   ~room_under_limit() { release(); }
   room_under_limit(const room_under_limit&) = delete;
   room_under_limit& operator=(const room_under_limit&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <optional>
 
@@ -41,17 +42,21 @@ bool is_walk(std::uint64_t line, std::size_t line_bytes) noexcept {
 }  // namespace
 
 object_copies::object_copies(engine::engine& with, process_host& around, const platform::heap_layout& heap,
-                             slot_reader& slots, software_accesses& accesses, std::size_t line_bytes,
-                             std::uint64_t budget_bytes)
+                             address_map& addresses, slot_reader& slots, software_accesses& accesses,
+                             std::size_t line_bytes, std::uint64_t budget_bytes)
     : engine_(with),
       host_(around),
       heap_(heap),
       slots_(slots),
       accesses_(accesses),
-      lines_(line_bytes, budget_bytes / 2) {}
+      unreadable_(heap.pages()),
+      lines_(line_bytes, budget_bytes / 2) {
+  addresses.note_unreadable_in(unreadable_);
+}
 
 // ---- room ----
 
+// Requires: no signal handler runs on this thread, and jumps out in between.
 void object_copies::begin() noexcept {
   if (!begun_.load(std::memory_order_relaxed) && !begun_.exchange(true)) fit();
   if (wanted_bytes_.load(std::memory_order_relaxed) != 0) fill_room();
@@ -96,12 +101,16 @@ void object_copies::restart_in_child() noexcept {
 
 // ---- reading ----
 
-// Lines that are about to be read, each with the version that its page had before.
+// Lines that are about to be read.
 struct object_copies::batch {
   std::array<slot_reader::part, slot_reader::most_parts> parts;
-  std::array<engine::line_cache::name, slot_reader::most_parts> names;
   std::array<std::byte, most_bytes_at_once> bytes;
   std::size_t count = 0;
+
+  [[nodiscard]] bool has(const std::byte* line) const {
+    const auto is_it = [line](const slot_reader::part& one) { return one.address == line; };
+    return std::any_of(parts.begin(), parts.begin() + count, is_it);
+  }
 };
 
 // Pages that share an entry forget how many of their lines were read.
@@ -115,42 +124,42 @@ bool object_copies::is_better_fetched(page_id page) noexcept {
   return is_better;
 }
 
-// A page may have changed between the look at its version and the read.
+void object_copies::keep(const slot_reader::part& read) noexcept {
+  const platform::signal_shield shield;
+  lines_.put({number_of(read.address), read.version}, read.buffer);
+}
+
 void object_copies::read_batch(batch& wanted) noexcept {
   const std::span<slot_reader::part> parts = std::span(wanted.parts).first(wanted.count);
   slots_.read_parts(parts, lines_.line_bytes());
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].outcome != slot_read::done) continue;
-    if (engine_.view().version(heap_.page_at(parts[i].address)) != wanted.names[i].version) continue;
-    lines_.put(wanted.names[i], parts[i].buffer);
+  for (const slot_reader::part& one : parts) {
+    if (one.outcome == slot_read::done) keep(one);
   }
   wanted.count = 0;
 }
 
 std::size_t object_copies::make(std::span<const std::byte* const> addresses) noexcept {
+  std::optional<platform::runtime_section> section;
+  if (!host_.on_fiber()) section.emplace();
   begin();
   const std::size_t line_bytes = lines_.line_bytes();
   const std::size_t most = std::min(slot_reader::most_parts, most_bytes_at_once / line_bytes);
-  std::optional<platform::runtime_section> section;
-  if (!host_.on_fiber()) section.emplace();
   batch wanted;
   std::size_t missing = 0;
   for (const std::byte* const address : addresses) {
     if (!heap_.contains(address)) continue;
     const page_id page = heap_.page_at(address);
     const std::optional<std::uint64_t> version = engine_.view().version(page);
-    const std::uint64_t line = number_of(address);
-    if (!version || lines_.contains({line, *version})) continue;
-    const auto is_same = [line](const engine::line_cache::name& other) { return other.line == line; };
-    if (std::any_of(wanted.names.begin(), wanted.names.begin() + wanted.count, is_same)) continue;
+    const std::byte* const line = line_of(address);
+    if (!version || unreadable_.contains(page) || lines_.contains({number_of(line), *version})) continue;
+    if (wanted.has(line)) continue;
     ++missing;
     if (is_better_fetched(page)) {
       accesses_.prefetch(address, 1);
       continue;
     }
-    wanted.names[wanted.count] = {line, *version};
-    wanted.parts[wanted.count] = {reinterpret_cast<const std::byte*>(line * line_bytes),
-                                  wanted.bytes.data() + wanted.count * line_bytes, slot_read::not_remote};
+    wanted.parts[wanted.count] = {
+        .address = line, .buffer = wanted.bytes.data() + wanted.count * line_bytes, .outcome = slot_read::not_remote};
     if (++wanted.count == most) read_batch(wanted);
   }
   if (wanted.count > 0) read_batch(wanted);
@@ -158,16 +167,35 @@ std::size_t object_copies::make(std::span<const std::byte* const> addresses) noe
   return missing;
 }
 
-bool object_copies::read(const std::byte* address, std::size_t bytes, std::byte* to) noexcept {
-  const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) % lines_.line_bytes();
-  if (offset + bytes > lines_.line_bytes() || !heap_.contains(address)) return false;
+// The rights are looked at first, so what another thread has protected before is left to the kernel.
+copy_lookup object_copies::find(const std::byte* address, std::size_t bytes, std::byte* to) noexcept {
+  const auto offset = static_cast<std::size_t>(address - line_of(address));
+  if (offset + bytes > lines_.line_bytes() || !heap_.contains(address)) return copy_lookup::unsuitable;
   const page_id page = heap_.page_at(address);
-  for (bool is_first = true;; is_first = false) {
-    const std::optional<std::uint64_t> version = engine_.view().version(page);
-    if (!version) return false;
-    if (lines_.read({number_of(address), *version}, offset, bytes, to)) return true;
-    if (!is_first || is_walk(number_of(address), lines_.line_bytes()) || make({&address, 1}) == 0) return false;
+  if (unreadable_.contains(page)) return copy_lookup::unsuitable;
+  const std::optional<std::uint64_t> version = engine_.view().version(page);
+  if (!version) return copy_lookup::unsuitable;
+  const std::uint64_t line = number_of(address);
+  if (lines_.read({line, *version}, offset, bytes, to)) return copy_lookup::found;
+  return is_walk(line, lines_.line_bytes()) ? copy_lookup::unsuitable : copy_lookup::none;
+}
+
+bool object_copies::bring(const std::byte* address, std::size_t bytes, std::byte* to) noexcept {
+  std::optional<platform::runtime_section> section;
+  if (!host_.on_fiber()) section.emplace();
+  begin();
+  engine_.count().hinted_misses.add(1);
+  if (is_better_fetched(heap_.page_at(address))) {
+    accesses_.prefetch(address, 1);
+    return false;
   }
+  std::array<std::byte, engine::line_cache::most_line_bytes> line;
+  slot_reader::part one{.address = line_of(address), .buffer = line.data(), .outcome = slot_read::not_remote};
+  slots_.read_part(one, lines_.line_bytes());
+  if (one.outcome != slot_read::done) return false;
+  keep(one);
+  std::memcpy(to, line.data() + (address - one.address), bytes);
+  return true;
 }
 
 }  // namespace far::pager

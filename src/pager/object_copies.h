@@ -12,21 +12,29 @@
 #include "base/spin_lock.h"
 #include "engine/engine.h"
 #include "engine/line_cache.h"
+#include "pager/address_map.h"
 #include "pager/process_host.h"
 #include "pager/slot_reader.h"
 #include "pager/software_accesses.h"
+#include "pager/unreadable_pages.h"
 #include "platform/heap_layout.h"
 
 namespace far::pager {
 
 class object_copies {
  public:
-  // Requires: all references outlive this object.
-  object_copies(engine::engine& with, process_host& around, const platform::heap_layout& heap, slot_reader& slots,
-                software_accesses& accesses, std::size_t line_bytes, std::uint64_t budget_bytes);
+  // The addresses that one takes, which count against limits on data.
+  [[nodiscard]] static std::uint64_t table_bytes(std::uint64_t heap_pages, std::uint64_t budget_bytes) {
+    return unreadable_pages::table_bytes(heap_pages) + budget_bytes / 2;
+  }
 
-  // As page_guard::read_copy() and page_guard::make_copies().
-  [[nodiscard]] bool read(const std::byte* address, std::size_t bytes, std::byte* to) noexcept;
+  // Requires: all references outlive this object.
+  object_copies(engine::engine& with, process_host& around, const platform::heap_layout& heap, address_map& addresses,
+                slot_reader& slots, software_accesses& accesses, std::size_t line_bytes, std::uint64_t budget_bytes);
+
+  // As page_guard::find_copy(), bring_copy() and make_copies().
+  [[nodiscard]] copy_lookup find(const std::byte* address, std::size_t bytes, std::byte* to) noexcept;
+  [[nodiscard]] bool bring(const std::byte* address, std::size_t bytes, std::byte* to) noexcept;
   std::size_t make(std::span<const std::byte* const> addresses) noexcept;
 
   // The budget has changed.
@@ -48,6 +56,10 @@ class object_copies {
   [[nodiscard]] std::uint64_t number_of(const std::byte* address) const {
     return reinterpret_cast<std::uintptr_t>(address) / lines_.line_bytes();
   }
+  [[nodiscard]] const std::byte* line_of(const std::byte* address) const {
+    return address - reinterpret_cast<std::uintptr_t>(address) % lines_.line_bytes();
+  }
+  void keep(const slot_reader::part& read) noexcept;
   void read_batch(batch& wanted) noexcept;
 
   engine::engine& engine_;
@@ -55,6 +67,7 @@ class object_copies {
   const platform::heap_layout& heap_;
   slot_reader& slots_;
   software_accesses& accesses_;
+  unreadable_pages unreadable_;
   engine::line_cache lines_;
   std::atomic<bool> begun_{false};
   std::atomic<std::size_t> wanted_bytes_{0};  // they will grow to that, once there is room

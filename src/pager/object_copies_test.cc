@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <memory>
@@ -55,8 +57,14 @@ class object_copies_test : public ::testing::TestWithParam<const char*> {
   }
   std::optional<std::uint64_t> read(std::size_t place) {
     std::uint64_t found = 0;
-    if (!pager_->read_copy(at(place), sizeof found, reinterpret_cast<std::byte*>(&found))) return std::nullopt;
+    if (!read_bytes(at(place), sizeof found, &found)) return std::nullopt;
     return found;
+  }
+  // As compiled code does it.
+  bool read_bytes(const std::byte* address, std::size_t bytes, std::uint64_t* found) {
+    auto* const to = reinterpret_cast<std::byte*>(found);
+    const copy_lookup lookup = pager_->find_copy(address, bytes, to);
+    return lookup == copy_lookup::found || (lookup == copy_lookup::none && pager_->bring_copy(address, bytes, to));
   }
   [[nodiscard]] const std::byte* at(std::size_t place) const {
     return reinterpret_cast<const std::byte*>(&area_[place]);
@@ -107,6 +115,41 @@ TEST_P(object_copies_test, a_page_that_was_written_has_no_old_copies) {
   EXPECT_EQ(area_[place], 0u);
 }
 
+TEST_P(object_copies_test, what_the_program_may_not_read_is_left_to_the_kernel) {
+  constexpr std::size_t place = 5 * objects_apart;
+  auto* const start = reinterpret_cast<std::byte*>(area_);
+  ASSERT_EQ(read(place), place * 3 + 1);
+  ASSERT_TRUE(pager_->protect(start, area_bytes, PROT_NONE).ok());
+  EXPECT_EQ(read(place), std::nullopt);
+  EXPECT_EQ(read(place + objects_apart), std::nullopt);
+  const std::byte* const wanted = at(place + 2 * objects_apart);
+  EXPECT_EQ(pager_->make_copies({&wanted, 1}), 0u);
+  ASSERT_TRUE(pager_->protect(start, area_bytes, PROT_READ).ok());
+  EXPECT_EQ(read(place), place * 3 + 1);
+  EXPECT_EQ(pager_->snapshot().fetched_pages, 0u);
+}
+
+// At a fork the kernel forgets what it knows of writes. Pages that have hashes of their parts, too, are not written for
+// that.
+TEST_P(object_copies_test, clean_pages_leave_a_child_without_being_written) {
+  std::uint64_t sum = 0;
+  for (std::size_t place = 0; place < numbers; place += page_bytes / sizeof(std::uint64_t)) sum += area_[place];
+  pager_->prepare_fork();
+  const pid_t child = fork();
+  if (child == 0) {
+    pager_->after_fork_in_child({});
+    const std::uint64_t before = pager_->snapshot().written_pages;
+    area_[0] = 7;
+    evict();
+    const bool is_right = pager_->snapshot().written_pages - before <= 64 && area_[0] == 7 && area_[513] == 513 * 3 + 1;
+    _exit(is_right && sum != 0 ? 0 : 1);
+  }
+  pager_->after_fork_in_parent();
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_P(object_copies_test, pages_of_which_much_is_read_come_themselves) {
   constexpr std::size_t lines = page_bytes / 64;
   std::size_t copied = 0;
@@ -134,8 +177,8 @@ TEST_P(object_copies_test, walks_go_by_pages) {
 TEST_P(object_copies_test, what_lies_on_two_lines_is_left_to_the_page) {
   std::uint64_t found = 0;
   const std::byte* const across = at(8) - 4;
-  EXPECT_FALSE(pager_->read_copy(across, sizeof found, reinterpret_cast<std::byte*>(&found)));
-  EXPECT_TRUE(pager_->read_copy(across, 4, reinterpret_cast<std::byte*>(&found)));
+  EXPECT_FALSE(read_bytes(across, sizeof found, &found));
+  EXPECT_TRUE(read_bytes(across, 4, &found));
 }
 
 INSTANTIATE_TEST_SUITE_P(tiers, object_copies_test,

@@ -26,6 +26,13 @@ enum class slot_read {
   failed,      // the far tier keeps failing; fetch() finds out whether the bytes are lost
 };
 
+// The outcome of page_guard::find_copy().
+enum class copy_lookup {
+  found,       // the bytes are there, and were the newest at a moment during the call
+  none,        // bring_copy() may help
+  unsuitable,  // access the page itself: it is not remote, not readable or part of a walk, or there are no such copies
+};
+
 // Numbers in one page, and what has become of a question about them.
 struct slot_reduction {
   const std::byte* address = nullptr;
@@ -113,11 +120,17 @@ class page_guard : public far_heap {
   // within a page; `buffer` is local memory; options::object_readers > 0.
   [[nodiscard]] virtual slot_read read_slot(const std::byte* address, std::size_t bytes, std::byte* buffer) = 0;
 
-  // Reads up to 8 bytes of a remote page from a copy of the part of the page around them, which is made if there is
-  // none (object_copies.h). Returns false where the page is better accessed itself: it is not remote, others of its
-  // parts were read before, or there are no copies (options::copied_bytes). `to`: local memory.
-  [[nodiscard]] virtual bool read_copy(const std::byte* /*address*/, std::size_t /*bytes*/,
-                                       std::byte* /*to*/) noexcept {
+  // Whether copies of parts of remote pages are kept (options::copied_bytes, object_copies.h).
+  [[nodiscard]] virtual bool keeps_copies() const noexcept { return false; }
+  // Reads up to 8 bytes from such a copy, if there is one. Takes no lock; a handler may interrupt it, and jump out.
+  [[nodiscard]] virtual copy_lookup find_copy(const std::byte* /*address*/, std::size_t /*bytes*/,
+                                              std::byte* /*to*/) noexcept {
+    return copy_lookup::unsuitable;
+  }
+  // Where it has found none: reads them from the far tier, and keeps a copy of the part of the page around them. False
+  // where the page is better accessed itself, because others of its parts were read before. `to`: local memory.
+  [[nodiscard]] virtual bool bring_copy(const std::byte* /*address*/, std::size_t /*bytes*/,
+                                        std::byte* /*to*/) noexcept {
     return false;
   }
   // Makes such copies for all of the addresses, side by side, or has the pages that are better accessed themselves on

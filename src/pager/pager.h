@@ -79,7 +79,7 @@ struct options {
   std::function<void()> child_settled = {};
   bool states_by_address = false;  // keep the states where compiled guards find them, if there is room
   unsigned object_readers = 0;     // queues to the far tier for read_slot(); without one it must not be called
-  // Copies of parts of remote pages are kept, of so many bytes each (engine/line_cache.h), for page_guard::read_copy().
+  // Copies of parts of remote pages are kept, of so many bytes each (engine/line_cache.h), for page_guard::find_copy().
   // 0: none. Requires: a size that line_cache takes, and object_readers.
   std::size_t copied_bytes = 0;
 };

@@ -44,29 +44,38 @@ result<void> slot_reader::add_readers(unsigned count) {
   return {};
 }
 
+void slot_reader::prepare(awaited_read& one, const part& of, std::size_t bytes) const {
+  one.page = heap_.page_at(of.address);
+  one.offset_bytes = static_cast<std::uint32_t>(of.address - heap_.address_of(one.page));
+  one.length_bytes = static_cast<std::uint32_t>(bytes);
+  one.buffer = of.buffer;
+}
+
+void slot_reader::finish(part& of, const awaited_read& one) {
+  of.outcome = to_slot_read(one.outcome.load(std::memory_order_acquire));
+  of.version = one.version;
+}
+
 slot_read slot_reader::read(const std::byte* address, std::size_t bytes, std::byte* buffer) {
+  part one{.address = address, .buffer = buffer, .outcome = slot_read::not_remote};
+  read_part(one, bytes);
+  return one.outcome;
+}
+
+// Without room for the others: the stack may be small.
+void slot_reader::read_part(part& one, std::size_t bytes) {
   awaited_read mine;
-  mine.page = heap_.page_at(address);
-  mine.offset_bytes = static_cast<std::uint32_t>(address - heap_.address_of(mine.page));
-  mine.length_bytes = static_cast<std::uint32_t>(bytes);
-  mine.buffer = buffer;
+  prepare(mine, one, bytes);
   read_all({&mine, 1});
-  return to_slot_read(mine.outcome.load(std::memory_order_acquire));
+  finish(one, mine);
 }
 
 void slot_reader::read_parts(std::span<part> parts, std::size_t bytes) {
   FAR_CHECK(parts.size() <= most_parts, "so many parts are read side by side");
   std::array<awaited_read, most_parts> reads;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    reads[i].page = heap_.page_at(parts[i].address);
-    reads[i].offset_bytes = static_cast<std::uint32_t>(parts[i].address - heap_.address_of(reads[i].page));
-    reads[i].length_bytes = static_cast<std::uint32_t>(bytes);
-    reads[i].buffer = parts[i].buffer;
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i) prepare(reads[i], parts[i], bytes);
   read_all({reads.data(), parts.size()});
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    parts[i].outcome = to_slot_read(reads[i].outcome.load(std::memory_order_acquire));
-  }
+  for (std::size_t i = 0; i < parts.size(); ++i) finish(parts[i], reads[i]);
 }
 
 void slot_reader::reduce(const reduction& how, std::span<slot_reduction> pages) {

@@ -31,9 +31,11 @@ class slot_reader {
     const std::byte* address;
     std::byte* buffer;
     slot_read outcome;
+    std::uint64_t version = 0;  // of the page with these bytes (engine/page_checks.h)
   };
   static constexpr std::size_t most_parts = 64;
   void read_parts(std::span<part> parts, std::size_t bytes);
+  void read_part(part& one, std::size_t bytes);
   // As page_guard::reduce_slots().
   void reduce(const reduction& how, std::span<slot_reduction> pages);
   // As page_guard::reduce_rows().
@@ -42,6 +44,8 @@ class slot_reader {
  private:
   struct awaited_read;
 
+  void prepare(awaited_read& one, const part& of, std::size_t bytes) const;
+  static void finish(part& of, const awaited_read& one);
   [[nodiscard]] engine::read_outcome start(engine::object_read& one) noexcept;
   void read_all(std::span<awaited_read> reads);
   void read_on_thread(std::span<awaited_read> reads);

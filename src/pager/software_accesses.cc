@@ -44,9 +44,7 @@ bool software_accesses::expect_use(const std::byte* address, std::size_t bytes, 
 bool software_accesses::is_all_writable(page_range range) const noexcept {
   for (page_id page = range.first; page < range.end();) {
     const std::optional<address_map::part> holder = addresses_.find(page);
-    if (!holder || holder->traits.foreign || holder->traits.fenced || (holder->traits.protection & PROT_WRITE) == 0) {
-      return false;
-    }
+    if (!holder || holder->traits.foreign || !holder->traits.is_writable()) return false;
     page = holder->range.end();
   }
   return true;

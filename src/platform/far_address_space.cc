@@ -65,7 +65,8 @@ result<std::byte*> far_address_space::reserve(std::uint64_t heap_bytes) {
   const std::size_t mapped = heap_bytes + heap_alignment;
   constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | left_alone;
   note_own_memory(static_cast<std::int64_t>(heap_bytes), 0);
-  const long raw = syscall(SYS_mmap, nullptr, mapped, PROT_NONE, flags, -1, 0L);
+  long raw = syscall(SYS_mmap, nullptr, mapped, PROT_NONE, flags, -1, 0L);
+  if (raw == -1 && adopt_limits_from_outside()) raw = syscall(SYS_mmap, nullptr, mapped, PROT_NONE, flags, -1, 0L);
   if (raw == -1) {
     note_own_memory(-static_cast<std::int64_t>(heap_bytes), 0);
     return error{"cannot reserve " + format_size(heap_bytes) + " of address space for the far heap (" +

@@ -77,6 +77,7 @@ long unmap(std::byte* address, std::size_t bytes) {
 bool make_usable(std::byte* address, std::size_t bytes, std::size_t more_bytes) {
   note_own_memory(0, static_cast<std::int64_t>(more_bytes));
   if (allow_access(address, bytes)) return true;
+  if (adopt_limits_from_outside() && allow_access(address, bytes)) return true;
   note_own_memory(0, -static_cast<std::int64_t>(more_bytes));
   return false;
 }
@@ -141,7 +142,8 @@ std::byte* try_map(std::size_t bytes, int allowed) {
   const auto whole = static_cast<std::int64_t>(round_up(bytes, page_bytes));
   const std::int64_t data_bytes = (allowed & PROT_WRITE) != 0 ? whole : 0;
   note_own_memory(whole, data_bytes);
-  const long address = map(round_up(bytes, page_bytes), allowed);
+  long address = map(round_up(bytes, page_bytes), allowed);
+  if (address == -1 && adopt_limits_from_outside()) address = map(round_up(bytes, page_bytes), allowed);
   if (address == -1) {
     note_own_memory(-whole, -data_bytes);
     return nullptr;

@@ -22,9 +22,25 @@ struct kind_of_limit {
   std::atomic<bool> is_set{false};
   std::atomic<rlim_t> soft{RLIM_INFINITY};  // the program's
   std::atomic<rlim_t> hard{RLIM_INFINITY};
+  std::atomic<rlim_t> soft_in_kernel{RLIM_INFINITY};  // as this process has left it
+  std::atomic<rlim_t> hard_in_kernel{RLIM_INFINITY};
 };
 constinit kind_of_limit addresses{RLIMIT_AS};
 constinit kind_of_limit data{RLIMIT_DATA};
+
+// What of the kernel's limits is known is of this process; the child of a vfork has limits of its own.
+constinit std::atomic<pid_t> process{0};
+constinit std::atomic<int> changing{0};  // how many threads change the kernel's
+constinit std::atomic<std::uint64_t> changed{0};
+constinit std::atomic<void (*)() noexcept> when_set{nullptr};
+
+void tell_that_one_is_set() {
+  if (const auto tell = when_set.load()) tell();
+}
+
+bool is_process() {
+  return process.load() == static_cast<pid_t>(syscall(SYS_getpid));
+}
 
 kind_of_limit* find(int kind) {
   if (kind == RLIMIT_AS) return &addresses;
@@ -40,15 +56,21 @@ std::uint64_t all_own_bytes(const kind_of_limit& limit) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(0, limit.own_bytes.load() + limit.other_own_bytes.load()));
 }
 
-rlim_t with_own(const kind_of_limit& limit) {
-  const rlim_t soft = limit.soft.load();
+rlim_t with_own(const kind_of_limit& limit, rlim_t soft) {
   const rlim_t own = all_own_bytes(limit);
   return soft < RLIM_INFINITY - own ? soft + own : RLIM_INFINITY;
 }
 
+void note_kernel_limit(kind_of_limit& limit) {
+  rlimit now{};
+  if (!ask_kernel(limit.kind, nullptr, &now)) return;
+  limit.soft_in_kernel.store(now.rlim_cur);
+  limit.hard_in_kernel.store(now.rlim_max);
+}
+
 // Gives the kernel a soft limit. Its hard limit stays, so that the runtime may grow, or becomes higher where it must
 // and may.
-void set_in_kernel(const kind_of_limit& limit, rlim_t soft) {
+void change_in_kernel(const kind_of_limit& limit, rlim_t soft) {
   rlimit now{};
   if (!ask_kernel(limit.kind, nullptr, &now)) return;
   const rlimit wanted{soft, std::max(now.rlim_max, soft)};
@@ -57,13 +79,22 @@ void set_in_kernel(const kind_of_limit& limit, rlim_t soft) {
   ask_kernel(limit.kind, &allowed, nullptr);
 }
 
+void set_in_kernel(kind_of_limit& limit, rlim_t soft) {
+  if (!is_process()) return change_in_kernel(limit, soft);
+  changing.fetch_add(1);
+  change_in_kernel(limit, soft);
+  note_kernel_limit(limit);
+  changed.fetch_add(1);
+  changing.fetch_sub(1);
+}
+
 // Another thread may note memory meanwhile, and be overtaken.
-void update(const kind_of_limit& limit) {
+void update(kind_of_limit& limit) {
   rlim_t given = 0;
   do {
-    given = with_own(limit);
+    given = with_own(limit, limit.soft.load());
     set_in_kernel(limit, given);
-  } while (given != with_own(limit));
+  } while (given != with_own(limit, limit.soft.load()));
 }
 
 void note(kind_of_limit& limit, std::int64_t bytes) {
@@ -113,22 +144,69 @@ void set_program_limit(int kind, const rlimit& wanted) noexcept {
   limit.soft.store(wanted.rlim_cur);
   limit.hard.store(wanted.rlim_max);
   limit.is_set.store(true);
+  tell_that_one_is_set();
   update(limit);
 }
 
-// Without the right to raise it again, the hard limit must stay: the call may fail.
+void call_when_limited(void (*tell)() noexcept) noexcept {
+  when_set.store(tell);
+  if (addresses.is_set.load() || data.is_set.load()) tell();
+}
+
+void give_limit_to_kernel(int kind, rlimit meant) noexcept {
+  if (!may_raise_limits() || !ask_kernel(kind, &meant, nullptr)) set_in_kernel(*find(kind), meant.rlim_cur);
+}
+
+void take_limit_from_kernel(int kind, rlimit meant) noexcept {
+  kind_of_limit& limit = *find(kind);
+  set_in_kernel(limit, with_own(limit, meant.rlim_cur));
+}
+
+void begin_exec() noexcept {
+  if (is_process()) changing.fetch_add(1);
+}
+
+void end_exec() noexcept {
+  if (is_process()) changing.fetch_sub(1);
+}
+
 void give_limits_to_kernel() noexcept {
-  for (const kind_of_limit* const limit : {&addresses, &data}) {
-    if (!limit->is_set.load()) continue;
-    const rlimit meant{limit->soft.load(), limit->hard.load()};
-    if (!may_raise_limits() || !ask_kernel(limit->kind, &meant, nullptr)) set_in_kernel(*limit, meant.rlim_cur);
+  for (const int kind : {RLIMIT_AS, RLIMIT_DATA}) {
+    if (const std::optional<rlimit> meant = program_limit(kind)) give_limit_to_kernel(kind, *meant);
   }
 }
 
 void take_limits_from_kernel() noexcept {
-  for (const kind_of_limit* const limit : {&addresses, &data}) {
+  for (kind_of_limit* const limit : {&addresses, &data}) {
     if (limit->is_set.load()) update(*limit);
   }
+}
+
+void know_kernel_limits() noexcept {
+  process.store(static_cast<pid_t>(syscall(SYS_getpid)));
+  changing.store(0);
+  for (kind_of_limit* const limit : {&addresses, &data}) note_kernel_limit(*limit);
+}
+
+bool adopt_limits_from_outside() noexcept {
+  if (!is_process()) return false;
+  const int saved_errno = errno;
+  bool any = false;
+  for (kind_of_limit* const limit : {&addresses, &data}) {
+    const std::uint64_t changed_before = changed.load();
+    rlimit now{};
+    if (changing.load() != 0 || !ask_kernel(limit->kind, nullptr, &now)) continue;
+    if (now.rlim_cur == limit->soft_in_kernel.load() && now.rlim_max == limit->hard_in_kernel.load()) continue;
+    if (changing.load() != 0 || changed.load() != changed_before) continue;  // it was this process
+    limit->soft.store(now.rlim_cur);
+    limit->hard.store(now.rlim_max);
+    limit->is_set.store(true);
+    tell_that_one_is_set();
+    update(*limit);
+    any = true;
+  }
+  errno = saved_errno;
+  return any;
 }
 
 void take_over_address_limit() noexcept {

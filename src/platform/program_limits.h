@@ -34,12 +34,32 @@ void note_other_own_memory(const own_memory& other) noexcept;
 // Sets it. `wanted` has been checked: the program may set it. Only RLIMIT_AS and RLIMIT_DATA.
 void set_program_limit(int kind, const rlimit& wanted) noexcept;
 
+// Calls `tell` whenever a limit of the program is set, and now if one is. It may be called with locks held.
+void call_when_limited(void (*tell)() noexcept) noexcept;
+
 // Whether this process may raise hard limits.
 [[nodiscard]] bool may_raise_limits() noexcept;
 
-// Before this process becomes another program, which gets the limits as they are meant; and when it does not.
+// Before this process becomes another program, which gets the limit as it is meant. The hard limit follows only where
+// it can be raised again, since that may fail: then the second gives the kernel what the runtime needs.
+void give_limit_to_kernel(int kind, rlimit meant) noexcept;
+void take_limit_from_kernel(int kind, rlimit meant) noexcept;
+
+// Around such a call and what belongs to it: the kernel's limits are not those of the program then.
+void begin_exec() noexcept;
+void end_exec() noexcept;
+
+// All of the program's limits: when it goes on without the runtime; and when the runtime has started.
 void give_limits_to_kernel() noexcept;
 void take_limits_from_kernel() noexcept;
+
+// At the start, and in the child of a fork: from now on, changes to the kernel's limits by others are noticed.
+void know_kernel_limits() noexcept;
+
+// Another process may have changed this one's limits (prlimit): then they become the program's, and the kernel gets
+// what the runtime needs besides. Returns whether that was so, since a mapping that has failed may succeed now.
+// Preserves errno.
+bool adopt_limits_from_outside() noexcept;
 
 // At the start, before addresses are reserved. A limit on addresses becomes the program's, and the kernel's is lifted
 // as far as this process may do that.

@@ -98,9 +98,12 @@ static int read_object(uint64_t* value, const void* address, size_t bytes) {
   return 1;
 }
 
+// Each third look ahead is told that there are none.
 static size_t make_copies(const void* const* addresses, size_t count) {
+  static unsigned asked;
   clobber();
-  if (count == 0 || count > far_compiled_most_copies || addresses[0] == NULL) abort();
+  if (count == 0) return ++asked % 3 == 0 ? far_compiled_no_copies : 0;
+  if (count > far_compiled_most_copies || addresses[0] == NULL) abort();
   counted.copied += count;
   return count;
 }

@@ -528,6 +528,41 @@ class Programs(Directory):
                 self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
                 self.assertGreater(outcome.stats["hinted_misses"], 10000, outcome.stats)
 
+    # Where the runtime keeps no copies, here because the program does not export what it wants, loops fetch ahead as
+    # without the option.
+    def test_objects_without_copies_come_with_pages_that_are_fetched_ahead(self):
+        part, program = self.directory / "reader.o", self.directory / "reader"
+        compiled(CLANG, "-O3", "-ffar-objects", "-c", SOURCES / "reader.c", "-o", part)
+        compiled(CLANG, "-O3", part, "-o", program)
+        for how, mode in [("pick", "inline"), ("pick", "thread"), ("chains", "inline")]:
+            with self.subTest(how=how, mode=mode):
+                outcome = support.run_far([program, how], BUDGET, "memory:?latency=5us", mode)
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertGreater(outcome.stats["prefetched_pages"], 8000, outcome.stats)
+
+    # Handlers that interrupt reads, memory that may not be read any more, and small stacks.
+    def test_objects_are_read_as_if_the_program_did_it(self):
+        program = self.directory / "corners"
+        compiled(CLANGXX, "-O2", "-std=c++20", "-ffar-objects", SOURCES / "object_corners.cc", "-o", program)
+        for how in ["forks", "jumps", "protected", "stack"]:
+            for mode in ["inline", "thread"]:
+                with self.subTest(how=how, mode=mode):
+                    outcome = support.run_far([program, how], BUDGET, "memory:", mode)
+                    self.assertEqual((outcome.code, outcome.out.splitlines()[-1]), (0, "right"), outcome)
+                    if how == "jumps":  # copies are found as before
+                        self.assertLess(outcome.stats["misses"], 50, outcome.stats)
+                    if how == "stack":
+                        self.assertLess(max(map(int, re.findall(r"\d+", outcome.out))), 4096, outcome)
+
+    # Their room counts against the limit, so the program runs without far memory; it is not stopped.
+    def test_objects_find_no_room_under_a_limit_on_data(self):
+        program = self.directory / "reader"
+        compiled(CLANG, "-O3", "-ffar-objects", SOURCES / "reader.c", "-o", program)
+        limited = ["bash", "-c", 'ulimit -d 13000000 && exec "$@"', "bash", program, "pick"]
+        outcome = support.run_far(limited, 16 << 30, "file:")
+        self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+        self.assertIn("runs natively", outcome.err)
+
     def test_the_size_of_objects_is_tuned(self):
         program = self.directory / "reader"
         compiled(CLANG, "-O3", "-ffar-objects", SOURCES / "reader.c", "-o", program)

@@ -1,6 +1,7 @@
 // limiter as|data: limits its own address space or data (setrlimit), takes all that the limit allows, and works at the
-// limit: checks its bytes, gives some back and takes it again, starts a thread, forks, and becomes another program,
-// which is under the same limit. Prints what a program may rely on, in the end "done".
+// limit: gives blocks back for other uses, checks its bytes, gives some back and takes it again, starts a thread,
+// forks, and becomes another program, which is under the same limit. Prints what a program may rely on, in the end
+// "done".
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -107,8 +108,24 @@ void run_child(const std::vector<unsigned char*>& blocks) {
   check(child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child");
 }
 
+// Blocks of malloc that were freed leave room for other mappings, as from an allocator that gives large blocks back.
+void free_and_map() {
+  std::vector<void*> blocks;
+  blocks.reserve(2 * limit_bytes / mib);
+  while (void* const block = std::malloc(mib)) {
+    blocks.push_back(block);
+    check(blocks.size() < 2 * limit_bytes / mib, "there is no limit");
+  }
+  for (void* const block : blocks) std::free(block);
+  run_thread();
+  void* const half = mmap(nullptr, limit_bytes / 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  check(half != MAP_FAILED, "a mapping in place of freed blocks");
+  munmap(half, limit_bytes / 2);
+}
+
 void work_at_limit(int kind) {
   check_limit(kind);
+  free_and_map();
   std::vector<unsigned char*> blocks = take_all();
   check_count(blocks.size());
   check(std::malloc(std::size_t{1} << 32) == nullptr && errno == ENOMEM, "a block beyond the limit");

@@ -89,6 +89,17 @@ class RawInstructions(RawCalls):
     def setUp(self):
         support.need(platform.machine() == "x86_64", "system calls are handed back on x86-64 only")
 
+    def test_waits_with_a_mask(self):
+        self.both([support.PROGRAMS / "waiter", "masks"], 24 * support.MIB)
+
+    def test_children_that_use_the_stack_of_their_parent(self):
+        for part in ("vfork", "handler"):
+            with self.subTest(part):
+                self.both([support.PROGRAMS / "waiter", part], 24 * support.MIB)
+
+    def test_an_exec_on_a_small_stack(self):
+        self.both([support.PROGRAMS / "waiter", "exec"], 24 * support.MIB)
+
     def test_registers_are_kept(self):
         self.both([support.PROGRAMS / "outsider", "registers", self.WAY], 24 * support.MIB)
 

@@ -1,20 +1,25 @@
 // Looks at itself through the kernel: counts its threads, and reads and writes its own memory, by several calls on
 // /proc/self/mem, process_vm_readv and process_vm_writev. Works on more than its local memory. In the end it prints
-// "done".
+// "done". With an argument it does one of these things only, as the first.
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace {
@@ -106,6 +111,134 @@ void reach_protected(unsigned char* memory) {
   close(file);
 }
 
+// ---- other ways to the same file ----
+
+constexpr const char* own_memory = "/proc/self/mem";
+
+// By an instruction of its own.
+long instruction(long number, long a, long b, long c, long d = 0) {
+#if defined(__x86_64__)
+  register long r10 asm("r10") = d;
+  long result = number;
+  asm volatile("syscall" : "+a"(result) : "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r11", "memory");
+  return result;
+#else
+  return syscall(number, a, b, c, d);
+#endif
+}
+
+template <typename Value>
+long number_of(Value* pointer) {
+  return reinterpret_cast<long>(pointer);
+}
+
+void read_all(const unsigned char* memory, int file, const char* way) {
+  check(file >= 0, way);
+  std::vector<unsigned char> buffer(150'000);
+  for (std::size_t at = 5; at + buffer.size() < pages * page_bytes; at += 8'000'003) {
+    check(pread(file, buffer.data(), buffer.size(), place_of(memory, at)) == 150'000, way);
+    check_bytes(buffer.data(), at, buffer.size(), way);
+  }
+  close(file);
+}
+
+void read_by_other_descriptors(const unsigned char* memory) {
+  const int file = open(own_memory, O_RDWR | O_CLOEXEC);
+  read_all(memory, dup(file), "dup");
+  read_all(memory, dup2(file, 200), "dup2");
+  read_all(memory, dup3(file, 2000, O_CLOEXEC), "dup3");
+  read_all(memory, fcntl(file, F_DUPFD, 300), "F_DUPFD");
+  read_all(memory, fcntl(file, F_DUPFD_CLOEXEC, 400), "F_DUPFD_CLOEXEC");
+  read_all(memory, open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDONLY), "open of a descriptor");
+  read_all(memory, static_cast<int>(instruction(SYS_dup, file, 0, 0)), "dup by an instruction");
+  close(file);
+}
+
+void read_by_number(const unsigned char* memory) {
+  open_how how{};
+  how.flags = O_RDONLY;
+  read_all(memory, static_cast<int>(syscall(SYS_openat2, AT_FDCWD, own_memory, &how, sizeof how)), "openat2");
+}
+
+void read_by_other_number(const unsigned char* memory) {
+  read_all(memory, static_cast<int>(syscall(SYS_openat, AT_FDCWD, own_memory, O_RDONLY)), "SYS_openat");
+}
+
+void read_by_instruction(const unsigned char* memory) {
+  const long file = instruction(SYS_openat, AT_FDCWD, number_of(own_memory), O_RDONLY);
+  check(file >= 0, "openat by an instruction");
+  std::vector<unsigned char> buffer(150'000);
+  for (std::size_t at = 5; at + buffer.size() < pages * page_bytes; at += 8'000'003) {
+    check(instruction(SYS_pread64, file, number_of(buffer.data()), 150'000, place_of(memory, at)) == 150'000,
+          "pread64 by an instruction");
+    check_bytes(buffer.data(), at, buffer.size(), "bytes of pread64 by an instruction");
+  }
+  check(lseek(static_cast<int>(file), place_of(memory, 4'000'000), SEEK_SET) > 0, "lseek");
+  check(instruction(SYS_read, file, number_of(buffer.data()), 150'000) == 150'000, "read by an instruction");
+  check_bytes(buffer.data(), 4'000'000, buffer.size(), "bytes of read by an instruction");
+  close(static_cast<int>(file));
+}
+
+void read_by_newer_calls(unsigned char* memory) {
+  const int file = open(own_memory, O_RDWR | O_CLOEXEC);
+  std::vector<unsigned char> buffer(150'000);
+  const std::array<iovec, 2> parts{iovec{buffer.data(), 70'001}, iovec{buffer.data() + 70'001, 79'999}};
+  check(preadv2(file, parts.data(), 2, place_of(memory, 9'000'000), 0) == 150'000, "preadv2");
+  check_bytes(buffer.data(), 9'000'000, buffer.size(), "bytes of preadv2");
+  check(pwritev2(file, parts.data(), 2, place_of(memory, 9'000'000), 0) == 150'000, "pwritev2");
+  check(lseek(file, place_of(memory, 21'000'000), SEEK_SET) > 0, "lseek");
+  for (std::size_t at = 21'000'000; at < 21'450'000; at += 150'000) {
+    check(preadv2(file, parts.data(), 2, -1, 0) == 150'000, "preadv2 from where it stands");
+    check_bytes(buffer.data(), at, buffer.size(), "bytes of preadv2 from where it stands");
+  }
+  close(file);
+}
+
+void read_by_streams(unsigned char* memory) {
+  std::vector<unsigned char> buffer(150'000);
+  std::FILE* const stream = std::fopen(own_memory, "r+");
+  check(stream != nullptr, "fopen");
+  for (std::size_t at = 5; at + buffer.size() < pages * page_bytes; at += 8'000'003) {
+    check(std::fseek(stream, place_of(memory, at), SEEK_SET) == 0, "fseek");
+    check(std::fread(buffer.data(), 1, buffer.size(), stream) == buffer.size(), "fread");
+    check_bytes(buffer.data(), at, buffer.size(), "bytes of fread");
+    check(std::fseek(stream, place_of(memory, at), SEEK_SET) == 0, "fseek");
+    check(std::fwrite(buffer.data(), 1, 9'000, stream) == 9'000 && std::fflush(stream) == 0, "fwrite");
+  }
+  std::fclose(stream);
+}
+
+void read_by_file_stream(const unsigned char* memory) {
+  std::vector<char> buffer(150'000);
+  std::ifstream file(own_memory, std::ios::binary);
+  check(file.good(), "ifstream");
+  for (std::size_t at = 5; at + buffer.size() < pages * page_bytes; at += 8'000'003) {
+    file.seekg(place_of(memory, at));
+    file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    check(file.good(), "ifstream::read");
+    check_bytes(reinterpret_cast<const unsigned char*>(buffer.data()), at, buffer.size(), "bytes of ifstream");
+  }
+}
+
+// Fails as natively.
+void transfer_badly() {
+  const int file = open(own_memory, O_RDWR | O_CLOEXEC);
+  auto* const far = static_cast<unsigned char*>(
+      mmap(nullptr, 4 * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  check(mprotect(far + page_bytes, page_bytes, PROT_READ) == 0, "mprotect");
+  const ssize_t got = pread(file, far, 2 * page_bytes, place_of(far, 2 * page_bytes));
+  std::printf("into what is read-only: %zd\n", got);
+  munmap(far + 2 * page_bytes, page_bytes);
+  std::printf("over a hole: %zd\n", pread(file, far, page_bytes, place_of(far, page_bytes * 3 / 2)));
+  std::printf("of nothing: %zd\n", pread(file, far, 0, place_of(far, 2 * page_bytes)));
+  std::printf("from a hole: %zd", pread(file, far, 8, place_of(far, 2 * page_bytes)));
+  std::printf(" %s\n", std::strerror(errno));
+  close(file);
+  errno = 0;
+  std::printf("of a closed file: %zd", pread(file, far, 8, place_of(far, 0)));
+  std::printf(" %s\n", std::strerror(errno));
+}
+
 void transfer(unsigned char* memory) {
   std::vector<unsigned char> buffer(250'000);
   const std::array<iovec, 2> local{iovec{buffer.data(), 100'001}, iovec{buffer.data() + 100'001, 149'999}};
@@ -133,7 +266,8 @@ void count_threads() {
 
 }  // namespace
 
-int main() {
+int main(int count, char** arguments) {
+  const std::string_view only = count > 1 ? arguments[1] : "";
   count_threads();
   const pid_t child = fork();
   if (child == 0) {
@@ -146,11 +280,22 @@ int main() {
       mmap(nullptr, pages * page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   check(memory != MAP_FAILED, "mmap");
   for (std::size_t at = 0; at < pages * page_bytes; ++at) memory[at] = pattern(at);
-  read_by_file(memory, "/proc/self/mem");
-  read_by_file(memory, ("/proc/" + std::to_string(getpid()) + "/mem").c_str());
-  write_by_file(memory);
-  reach_protected(memory);
-  transfer(memory);
+  const auto with = [&](std::string_view name, auto function) {
+    if (only.empty() || only == name) function(memory);
+  };
+  with("instruction", read_by_instruction);
+  with("file", [](unsigned char* all) { read_by_file(all, own_memory); });
+  with("number", [](unsigned char* all) { read_by_file(all, ("/proc/" + std::to_string(getpid()) + "/mem").c_str()); });
+  with("write", write_by_file);
+  with("protected", reach_protected);
+  with("descriptors", read_by_other_descriptors);
+  with("openat2", read_by_number);
+  with("openat", read_by_other_number);
+  with("newer", read_by_newer_calls);
+  with("streams", read_by_streams);
+  with("ifstream", read_by_file_stream);
+  with("badly", [](unsigned char* /*all*/) { transfer_badly(); });
+  with("process", transfer);
   check_bytes(memory, 0, pages * page_bytes, "all bytes in the end");
   std::puts("done");
 }

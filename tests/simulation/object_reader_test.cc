@@ -150,6 +150,41 @@ TEST_P(object_reader_test, any_part_of_a_remote_page_is_read_and_the_page_stays_
   EXPECT_EQ(std::memcmp(few.data(), kernel_.bytes(5) + 1021, few.size()), 0);
 }
 
+// A copy of a part is found by the version, so it must be that of the bytes that were read, and not one that the page
+// had before, or has had again since.
+TEST_P(object_reader_test, a_part_comes_with_the_version_that_the_page_had_with_it) {
+  const auto version = [this] { return engine_->view().version(5).value(); };
+  const std::uint64_t first = version();
+  resolve(5, false);
+  std::array<std::byte, page_bytes> first_bytes;
+  std::memcpy(first_bytes.data(), kernel_.bytes(5), page_bytes);
+  make_remote();
+  EXPECT_EQ(version(), first) << "it was only read";
+  write({5, 1});
+  make_remote();
+  const std::uint64_t second = version();
+  EXPECT_NE(second, first);
+  one_part read(5);
+  ASSERT_EQ(end(read, start(read)), read_outcome::done);
+  resolve(5, true);
+  std::memcpy(kernel_.bytes(5), first_bytes.data(), page_bytes);
+  make_remote();
+  EXPECT_EQ(version(), first) << "it has the same bytes again";
+  EXPECT_EQ(read.version, second);
+}
+
+TEST_P(object_reader_test, pages_have_other_versions_where_hashes_of_their_pieces_collide) {
+  const auto [one_number, other_number] = numbers_with_equal_hashes();
+  const auto version_with = [this](std::uint64_t number) {
+    resolve(5, true);
+    std::memset(kernel_.bytes(5), 0, page_bytes);
+    std::memcpy(kernel_.bytes(5), &number, sizeof number);
+    make_remote();
+    return engine_->view().version(5).value();
+  };
+  EXPECT_NE(version_with(one_number), version_with(other_number));
+}
+
 TEST_P(object_reader_test, a_page_that_is_not_remote_is_not_read) {
   resolve(5, false);
   one_part read(5);

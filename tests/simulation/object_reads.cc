@@ -4,11 +4,13 @@
 #include <array>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
 
 #include "base/page_reduction.h"
+#include "base/units.h"
 #include "far/compute.h"
 #include "ledger.h"
 #include "part_digest.h"
@@ -108,8 +110,22 @@ void watched_read::end() {
   is_watched = false;
 }
 
+namespace {
+
+constexpr std::size_t line_bytes = engine::line_cache::most_line_bytes;
+constexpr std::size_t lines_a_part = model::part_bytes / line_bytes;
+constexpr std::size_t most_copied_bytes = 16 * kib;
+
+// Of the first line of a part.
+std::uint64_t line_number(page_id page, std::size_t part) {
+  return (page * model::parts_a_page + part) * lines_a_part + 1;
+}
+
+}  // namespace
+
 object_reads::object_reads(scheduler& threads, random_source& random, model& expected, engine::engine& engine)
-    : threads_(threads), random_(random), expected_(expected), engine_(engine) {
+    : threads_(threads), random_(random), expected_(expected), engine_(engine), copies_(line_bytes, most_copied_bytes) {
+  static_cast<void>(copies_.fit(most_copied_bytes));
   for (std::size_t i = 0; i < 2; ++i) readers_.push_back(engine_.transfers().add_object_reader().value());
 }
 
@@ -157,6 +173,56 @@ void object_reads::read(page_id page, std::size_t part, bool holds_page) {
   if (run(one) != read_outcome::done) return;
   ++done_;
   if (holds_page) one.check();
+}
+
+void object_reads::restart_in_child() {
+  copies_.restart_in_child();
+  is_resizing_ = false;
+}
+
+void object_reads::resize_copies() {
+  if (is_resizing_) return;
+  is_resizing_ = true;
+  {
+    const scheduler::engine_call call(threads_);
+    static_cast<void>(copies_.fit(random_.between(4 * kib, most_copied_bytes)));
+  }
+  is_resizing_ = false;
+}
+
+void object_reads::read_copies(page_id page, std::size_t part, bool holds_page) {
+  for (std::uint64_t left = random_.between(2, 6); left > 0; --left) {
+    read_copy(page, part, holds_page);
+    threads_.sleep(random_.between(1, 2000));
+  }
+}
+
+void object_reads::read_copy(page_id page, std::size_t part, bool holds_page) {
+  const std::uint64_t first = line_number(page, part);
+  const std::size_t line = random_.below(lines_a_part);
+  const std::size_t offset = random_.below(line_bytes - sizeof(std::uint64_t) + 1);
+  watched_read one(expected_, page, part);
+  std::uint64_t found = 0;
+  bool is_found = false;
+  one.begin();
+  {
+    const scheduler::engine_call call(threads_);
+    const std::optional<std::uint64_t> version = engine_.view().version(page);
+    is_found =
+        version && copies_.read({first + line, *version}, offset, sizeof found, reinterpret_cast<std::byte*>(&found));
+  }
+  one.end();
+  if (is_found) {
+    ++copies_found_;
+    if (!holds_page) return;
+    return model::check_answer(one.seen, [&](std::span<const std::byte> held) {
+      return std::memcmp(held.data() + line * line_bytes + offset, &found, sizeof found) == 0;
+    });
+  }
+  if (random_.chance(50)) resize_copies();
+  if (run(one) != read_outcome::done) return;
+  const scheduler::engine_call call(threads_);
+  for (std::size_t i = 0; i < lines_a_part; ++i) copies_.put({first + i, one.version}, one.buffer + i * line_bytes);
 }
 
 void object_reads::ask(page_id page, std::size_t part, bool holds_page) {

@@ -254,6 +254,7 @@ void program::read_objects() {
       return objects_.ask_about_rows(page, range.first + random_.below(range.count), holds_page);
     }
     if (random_.chance(300)) return objects_.ask(page, part, holds_page);
+    if (random_.chance(500)) return objects_.read_copies(page, part, holds_page);
     objects_.read(page, part, holds_page);
   };
   if (random_.chance(300)) return read_one(false);
@@ -402,6 +403,7 @@ void program::be_child() {
   pager_.become_child();
   std::erase_if(allocations_, [](const std::unique_ptr<allocation>& owned) { return owned->is_exclusive; });
   for (const std::unique_ptr<allocation>& owned : allocations_) owned->has_locks = false;
+  objects_.restart_in_child();
   {
     const scheduler::engine_call call(threads_);
     if (!engine_.fork().resume_in_child().ok()) fail("a child of a fork cannot go on");

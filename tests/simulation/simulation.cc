@@ -247,6 +247,7 @@ report world::run() {
           .drops_behind = program_.drops_behind(),
           .forks = program_.forks(),
           .object_reads = program_.objects().done(),
+          .copies_found = program_.objects().copies_found(),
           .lost_object_reads = program_.objects().lost_races(),
           .answers = program_.objects().answers(),
           .answers_about_rows = program_.objects().answers_about_rows(),

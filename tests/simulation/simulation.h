@@ -36,6 +36,7 @@ struct report {
   std::uint64_t drops_behind = 0;  // pages that the program dropped past the engine
   std::uint64_t forks = 0;
   std::uint64_t object_reads = 0;
+  std::uint64_t copies_found = 0;       // of lines that such reads brought
   std::uint64_t lost_object_reads = 0;  // the page came in, or went, while it was read
   std::uint64_t answers = 0;            // to questions about parts of pages
   std::uint64_t answers_about_rows = 0;

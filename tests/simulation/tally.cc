@@ -22,6 +22,7 @@ std::vector<tally_line> lines_of(const report& one, world_kind world) {
                                    {"overwrites", one.overwrites},
                                    {"drops behind", one.drops_behind},
                                    {"object reads", one.object_reads},
+                                   {"found copies", one.copies_found},
                                    {"lost object reads", one.lost_object_reads},
                                    {"misses", seen.misses},
                                    {"rescues", seen.rescues},

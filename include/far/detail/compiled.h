@@ -26,10 +26,12 @@ struct far_compiled {
 struct far_compiled_objects {
   /* Reads up to 8 bytes. 0: the code accesses them itself, which brings their page. */
   int (*read)(uint64_t* value, const void* address, size_t bytes);
-  /* So many objects will be read: their copies are made side by side. Returns how many there were none of. */
+  /* So many objects will be read: their copies are made side by side. Returns how many there were none of, or
+   * far_compiled_no_copies where the runtime keeps none, so that their pages had better come. */
   size_t (*make_copies)(const void* const* addresses, size_t count);
 };
 enum { far_compiled_most_copies = 64 }; /* by one call */
+#define far_compiled_no_copies SIZE_MAX
 typedef const struct far_compiled_objects* far_compiled_find_objects_call(void);
 __attribute__((weak)) const struct far_compiled_objects* far_compiled_find_objects(void);
 /* In the program, or in a library that it is linked to: how many bytes around an object are read. The runtime looks for
