@@ -1,16 +1,20 @@
 // The functions that close descriptors. Daemons and shells close all that they do not know. The runtime's must survive
 // that, because without its userfaultfd, memory that is not resident would read as zeros.
+#include "preload/descriptors.h"
+
 #include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "far/detail/api.h"
 #include "platform/own_descriptors.h"
 #include "platform/runtime_thread.h"
 
+namespace far::preload {
 namespace {
 
 constexpr unsigned highest_noted = 1023;  // own_descriptors notes no number above
@@ -20,11 +24,49 @@ int refuse() {
   return -1;
 }
 
-bool is_protected(int descriptor) {
-  return far::platform::is_own_descriptor(descriptor) && !far::platform::on_runtime_thread();
+bool is_protected(long descriptor) {
+  const auto number = static_cast<int>(descriptor);  // as the kernel takes it
+  return platform::is_own_descriptor(number) && !platform::on_runtime_thread();
+}
+
+// Closes the descriptors between ours.
+int close_others(unsigned first, unsigned last, unsigned flags) {
+  if (first > last) return static_cast<int>(syscall(SYS_close_range, first, last, flags));
+  unsigned start = first;
+  for (unsigned number = first; number <= std::min(last, highest_noted); ++number) {
+    if (!is_protected(number)) continue;
+    if (number > start && syscall(SYS_close_range, start, number - 1, flags) != 0) return -1;
+    start = number + 1;
+  }
+  return start > last ? 0 : static_cast<int>(syscall(SYS_close_range, start, last, flags));
+}
+
+bool replaces(long number, const std::array<long, 6>& arguments) {
+  const auto from = static_cast<int>(arguments[0]);
+  const auto to = static_cast<int>(arguments[1]);
+  return number == SYS_dup3 || (number == SYS_dup2 && from != to);
 }
 
 }  // namespace
+
+bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, long* result) noexcept {
+  const bool is_refused = (number == SYS_close && is_protected(arguments[0])) ||
+                          (replaces(number, arguments) && is_protected(arguments[1]));
+  if (is_refused) {
+    *result = -EBADF;
+    return true;
+  }
+  if (number != SYS_close_range) return false;
+  const int closed = close_others(static_cast<unsigned>(arguments[0]), static_cast<unsigned>(arguments[1]),
+                                  static_cast<unsigned>(arguments[2]));
+  *result = closed == 0 ? 0 : -errno;
+  return true;
+}
+
+}  // namespace far::preload
+
+using far::preload::is_protected;
+using far::preload::refuse;
 
 extern "C" {
 
@@ -51,16 +93,8 @@ FAR_API int dup3(int from, int to, int flags) {
   return next(from, to, flags);
 }
 
-// Closes the descriptors between ours.
 FAR_API int close_range(unsigned first, unsigned last, int flags) {
-  if (first > last) return static_cast<int>(syscall(SYS_close_range, first, last, flags));
-  unsigned start = first;
-  for (unsigned number = first; number <= std::min(last, highest_noted); ++number) {
-    if (!is_protected(static_cast<int>(number))) continue;
-    if (number > start && syscall(SYS_close_range, start, number - 1, flags) != 0) return -1;
-    start = number + 1;
-  }
-  return start > last ? 0 : static_cast<int>(syscall(SYS_close_range, start, last, flags));
+  return far::preload::close_others(first, last, static_cast<unsigned>(flags));
 }
 
 FAR_API void closefrom(int first) {

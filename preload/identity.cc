@@ -13,6 +13,7 @@
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
 #include "platform/thread_identity.h"
+#include "preload/restricted_program.h"
 #include "preload/runtime.h"
 
 namespace {
@@ -50,6 +51,7 @@ FAR_API int prctl(int option, ...) {
   const auto fourth = va_arg(rest, unsigned long);
   const auto fifth = va_arg(rest, unsigned long);
   va_end(rest);
+  if (far::preload::restricts_calls(SYS_prctl, option)) far::preload::note_restriction();
   const int result = next(option, second, third, fourth, fifth);
   if (result == 0 && changes_rights(option)) {
     mirror(SYS_prctl, option, static_cast<long>(second), static_cast<long>(third), static_cast<long>(fourth),

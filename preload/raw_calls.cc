@@ -18,11 +18,13 @@
 #include "far/detail/api.h"
 #include "platform/call_on_stack.h"
 #include "platform/runtime_thread.h"
+#include "preload/descriptors.h"
 #include "preload/fork.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
 #include "preload/memory_file.h"
 #include "preload/resource_limits.h"
+#include "preload/restricted_program.h"
 #include "preload/runtime.h"
 #include "preload/shared_segments.h"
 #if defined(__x86_64__)
@@ -223,9 +225,12 @@ bool serve_raw_call(long number, const call_arguments& arguments, long* result) 
     report_at_exit();
   } else if (number == SYS_exit) {
     end_thread_without_c_library(number_of(arguments[0]));
+  } else if (restricts_calls(number, arguments[0])) {
+    note_restriction();
   } else {
     if (const char* const path = opened_path(number, arguments)) note_opening(path);
-    served = serve_memory_call(number, arguments, result) || serve_memory_file(number, arguments, result);
+    served = serve_memory_call(number, arguments, result) || serve_memory_file(number, arguments, result) ||
+             serve_descriptor_call(number, arguments, result);
   }
   errno = saved_errno;
   return served;
@@ -280,10 +285,12 @@ bool copies_memory(const child_call& call) noexcept {
 // A child with a copy of the memory needs everything that fork() does, so the call is made inside the fork protocol.
 // The caller sets the child's stack, if there is to be one.
 long make_copied_child(const child_call& call, long (*kernel)(long number, const call_arguments&)) {
-  if ((call.flags & CLONE_SETTLS) != 0) {
+  // A child replaces the runtime's descriptors by its own, under the same numbers. In a table that it shared with its
+  // parent, the parent's misses would be resolved in the child's memory.
+  if ((call.flags & (CLONE_SETTLS | CLONE_FILES)) != 0) {
     log_line(log_level::error,
-             "a clone with memory and thread-local storage of its own cannot be served with far memory and fails; use "
-             "fork");
+             "a clone with memory of its own and %s cannot be served with far memory and fails; use fork",
+             (call.flags & CLONE_SETTLS) != 0 ? "other thread-local storage" : "its parent's descriptors");
     return -EINVAL;
   }
   // The parent holds locks until the child is made, so it cannot wait for the child to call exec. It could not notice

@@ -2,7 +2,10 @@
 
 #include <fcntl.h>
 #include <link.h>
+#include <linux/seccomp.h>
 #include <sys/auxv.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -67,6 +70,12 @@ bool names_constant() {
 }
 
 }  // namespace
+
+bool restricts_calls(long number, long first_argument) noexcept {
+  if (number == SYS_prctl) return first_argument == PR_SET_SECCOMP;
+  return number == SYS_seccomp &&
+         (first_argument == SECCOMP_SET_MODE_STRICT || first_argument == SECCOMP_SET_MODE_FILTER);
+}
 
 bool may_restrict_itself() noexcept {
   return dl_iterate_phdr(is_such_library, nullptr) != 0 || names_constant();

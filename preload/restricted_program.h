@@ -4,6 +4,9 @@
 
 namespace far::preload {
 
+// Whether a system call restricts the calling thread, and the threads and children that it makes from then on.
+[[nodiscard]] bool restricts_calls(long number, long first_argument) noexcept;
+
 // Whether the program is likely to restrict itself: it has loaded a library for that, or its constants name some of the
 // kernel's, as error messages do. May say no of one that does, and yes of one that does not.
 [[nodiscard]] bool may_restrict_itself() noexcept;

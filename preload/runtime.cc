@@ -1,6 +1,7 @@
 #include "preload/runtime.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@
 #include <utility>
 
 #include "backend/tcp/server_addresses.h"
+#include "base/backoff.h"
 #include "base/log.h"
 #include "base/spin_lock.h"
 #include "base/units.h"
@@ -78,6 +80,9 @@ struct runtime {
   std::unique_ptr<control::control_server> control FAR_GUARDED_BY(settling);
   std::uint64_t started_ns = 0;
   std::atomic<bool> reported{false};
+  std::atomic<pid_t> restricted_thread{0};    // the first that has restricted its own system calls
+  std::atomic<bool> report_is_wanted{false};  // of the control thread, which is not restricted
+  std::atomic<bool> is_main{false};
   std::atomic<pid_t> process{0};  // the owner of this memory: a child of vfork runs on its parent's
 };
 
@@ -168,6 +173,15 @@ engine::statistics read_statistics(void* context) {
   return count_since_start(*static_cast<runtime*>(context));
 }
 
+void write_reports();
+
+// A thread ends the process that must not report itself. In the child of a vfork it is its parent that waits.
+void report_for_restricted_thread(runtime& self) {
+  if (!self.report_is_wanted.load()) return;
+  if (!waits_for_vfork(self.restricted_thread.load()) && !self.reported.exchange(true)) write_reports();
+  self.report_is_wanted.store(false);
+}
+
 // Serves `farheap resize`, `stats`, `add-server` and `remove-server`, and does what must not be done by a thread that
 // resolves misses: under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
 void run_control(runtime& self, control::control_server& server) {
@@ -175,6 +189,8 @@ void run_control(runtime& self, control::control_server& server) {
   bool serving_peers = true;
   while (serving_peers) {
     serving_peers = server.step(pressure_check_ms);
+    report_for_restricted_thread(self);
+    if (self.reported.load()) return;
     take_share(self);
     give_back_under_limit();
     release_pages_of_ended_threads();
@@ -298,6 +314,7 @@ void start() {
   starting->started_ns = now_ns();
   starting->process.store(getpid());
   starting->chosen = std::move(read).value();
+  starting->is_main.store(starting->chosen.in_main_process());
   settings& chosen = starting->chosen;
   if (chosen.verbose) set_log_level(log_level::verbose);
   fit_far_tier_to_limit(chosen);
@@ -394,6 +411,14 @@ void write_reports() {
   the_runtime->pager->prepare_exit();
 }
 
+// Any system call may end a process that has restricted itself. The job counts children by what they published last.
+void report_without_system_calls(runtime& self) noexcept {
+  constexpr int most_pauses = 100'000'000;  // some seconds
+  if (!self.is_main.load() || self.reported.load()) return;
+  self.report_is_wanted.store(true);
+  for (int i = 0; i < most_pauses && self.report_is_wanted.load(); ++i) cpu_relax();
+}
+
 __attribute__((constructor)) void start_runtime() {
   start();
 }
@@ -418,6 +443,7 @@ bool in_borrowed_memory() noexcept {
 void settle_in_child() noexcept {
   if (the_runtime == nullptr) return;
   the_runtime->process.store(getpid());
+  the_runtime->is_main.store(false);
   platform::know_kernel_limits();
   settling.assert_held();  // by this thread, which forked
   the_runtime->control->stop_listening();
@@ -452,8 +478,16 @@ bool is_first_to_name(std::uint64_t hash) noexcept {
   return last_named.exchange(hash) != hash;
 }
 
-void report_at_exit() noexcept {
+void note_restriction() noexcept {
   if (the_runtime == nullptr || in_borrowed_memory()) return;
+  pid_t none = 0;
+  the_runtime->restricted_thread.compare_exchange_strong(none, static_cast<pid_t>(syscall(SYS_gettid)));
+}
+
+void report_at_exit() noexcept {
+  if (the_runtime == nullptr) return;
+  if (the_runtime->restricted_thread.load() != 0) return report_without_system_calls(*the_runtime);
+  if (in_borrowed_memory()) return;
   if (the_runtime->reported.exchange(true)) return;
   in_runtime(write_reports);
 }

@@ -30,6 +30,10 @@ void tell_before_exec() noexcept;
 // True for the first caller in the whole job with this `hash`; for messages that appear once.
 [[nodiscard]] bool is_first_to_name(std::uint64_t hash) noexcept;
 
+// The calling thread is about to restrict its own system calls (restricted_program.h): what the process has left to
+// report at its end is no longer reported by the thread that ends it.
+void note_restriction() noexcept;
+
 // Writes the exit line and the statistics file, once. For the ways out of a process that run no destructors.
 void report_at_exit() noexcept;
 

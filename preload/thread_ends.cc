@@ -105,15 +105,17 @@ class touched_list {
 };
 
 // The memory that the kernel reads and writes when the thread ends: its robust mutexes, to mark them, and the head of
-// their list and the thread's number, which lie in the C library's thread control block (TCB).
+// their list and the thread's number, which lie in the C library's thread control block (TCB). A list that the program
+// has given to the kernel itself is left alone: the kernel bears any nonsense in it, and we would not.
 touched_list touched_at_end() {
   touched_list found;
   constexpr std::size_t tcb_bytes = page_bytes;  // more than the TCB has
-  found.push_back({__builtin_thread_pointer(), tcb_bytes});
+  const auto tcb = reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer());
+  found.push_back({reinterpret_cast<const void*>(tcb), tcb_bytes});
   robust_list_head* head = nullptr;
   std::size_t length = 0;
-  if (syscall(SYS_get_robust_list, 0, &head, &length) != 0 || head == nullptr) return found;
-  found.push_back({head, sizeof *head});
+  if (syscall(SYS_get_robust_list, 0, &head, &length) != 0) return found;
+  if (reinterpret_cast<std::uintptr_t>(head) - tcb >= tcb_bytes) return found;
   const auto note = [&](std::uintptr_t entry) {
     const auto word = entry + static_cast<std::uintptr_t>(head->futex_offset);
     const std::uintptr_t first = std::min(entry, word);
@@ -338,6 +340,13 @@ void end_with_last_thread() noexcept {
   constexpr int signal_bits = 0x7f;
   if ((exit_code & signal_bits) != 0) kill(getpid(), exit_code & signal_bits);
   std::exit(exit_code >> 8);
+}
+
+bool waits_for_vfork(pid_t thread) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/self/task/%d/stat", static_cast<int>(thread));
+  char text[512];
+  return read_text(path, text) && state_in(text) == 'D';
 }
 
 void release_pages_of_ended_threads() noexcept {

@@ -24,6 +24,9 @@ void end_thread_without_c_library(int status) noexcept;
 // could then run on it, and natively the process would have ended. Called now and then, by a thread of the runtime.
 void end_with_last_thread() noexcept;
 
+// Whether a thread of this process waits for the child of its vfork.
+[[nodiscard]] bool waits_for_vfork(pid_t thread) noexcept;
+
 // Releases pages that were held for threads that have ended. Called now and then, by a thread of the runtime.
 void release_pages_of_ended_threads() noexcept;
 

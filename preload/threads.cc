@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
@@ -88,6 +90,19 @@ stack_t child_stack(const ucontext_t& context, const child_call& plan, std::byte
   return (plan.flags & CLONE_VFORK) != 0 ? context.uc_stack : kernel_stack(nullptr);
 }
 
+// Our thread-local variables are shared with it, too. When both miss at the same time, either may wait for ever.
+void warn_of_shared_variables() {
+  static std::atomic<bool> is_said{false};
+  if (is_said.exchange(true)) return;
+  const int saved_errno = errno;
+  const platform::runtime_mark allocate_locally;
+  log_line(log_level::warning,
+           "process %d (%s) starts a process that runs beside it in its memory and is no thread (clone with CLONE_VM); "
+           "in the inline mode either may stop when it touches far memory. If so, use --fault-mode thread",
+           static_cast<int>(getpid()), program_invocation_short_name);
+  errno = saved_errno;
+}
+
 // Keeps what our handler has on the stack that the child of a vfork uses meanwhile: the one that the child goes on with
 // or, where only raw calls are noticed, its signal stack.
 class kept_stack {
@@ -139,7 +154,10 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   const bool on_stack_of_child = only_raw_calls || is_on_signal_stack(context.uc_mcontext.gregs[REG_RSP]);
   const kept_stack stack(context, on_stack_of_child && borrows && shares_memory);
   if (borrows) state.lent_to_child = true;
-  if (shares_memory && !borrows && !own_state) state.shared_with_child = true;
+  if (shares_memory && !borrows && !own_state) {
+    state.shared_with_child = true;
+    if (!only_raw_calls) warn_of_shared_variables();
+  }
   const std::array<long, 6>& given = plan.arguments;
   const long call[] = {plan.number, given[0], given[1], given[2], given[3], given[4]};
   const long result = far_raw_clone(call, frame, armed ? const_cast<unsigned char*>(&child.selector) : nullptr);

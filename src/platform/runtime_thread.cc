@@ -37,8 +37,10 @@ void forget_runtime_threads() noexcept {
 }
 
 std::thread start_runtime_thread(const char* name, std::function<void()> body) {
-  // The new thread inherits the blocked signals.
+  // The new thread inherits the blocked signals. Not the C library's: its setuid() may hold the lock that we need for a
+  // stack, and wait for this thread.
   const runtime_section allocate_locally;
+  let_identity_change();
   const std::uint64_t inherited = expect_follower();
   threads_started.fetch_add(1);
   try {

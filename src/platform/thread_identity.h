@@ -8,8 +8,8 @@
 namespace far::platform {
 
 // A thread of the runtime is about to be started. It inherits the rights of the thread that starts it, and first calls
-// follow_identity() with the result of this, which tells which calls those rights reflect. Requires: the calling thread
-// lets no identity signal in until it has started it.
+// follow_identity() with the result of this, which tells which calls those rights reflect at least: it may make a call
+// that the calling thread makes meanwhile once more.
 [[nodiscard]] std::uint64_t expect_follower() noexcept;
 // It could not be started.
 void expect_no_follower() noexcept;

@@ -211,6 +211,7 @@ class Inline(unittest.TestCase):
         if far_used:
             self.assertGreater(outcome.stats["fetched_pages"], 0, "far memory was never used")
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
+        return outcome
 
     def compare_script(self, text):
         script = self.directory / "script.py"
@@ -262,7 +263,8 @@ class Inline(unittest.TestCase):
         self.compare(program)
 
     def test_calls_that_do_not_return_as_usual(self):
-        self.compare([support.PROGRAMS / "caller", self.directory / "file"], 32 * support.MIB)
+        outcome = self.compare([support.PROGRAMS / "caller", self.directory / "file"], 32 * support.MIB)
+        self.assertEqual(outcome.err.count("is no thread (clone with CLONE_VM)"), 1, outcome)
 
     def test_ends_when_the_kernel_stops_its_last_thread(self):
         # Strict seccomp: the next system call but read and write stops the thread, and natively the process with it.
@@ -274,12 +276,13 @@ class Inline(unittest.TestCase):
                 self.assertEqual(support.run_far(program, 32 * support.MIB, far="memory:", mode=mode, deadline_s=30).code, -9)
 
     def test_the_default_for_a_program_with_a_filter_of_its_own(self):
-        program = [support.PROGRAMS / "sandboxed", "64"]
-        native = support.run(program)
-        support.need(native.code != 77, "no seccomp here")
-        self.assertEqual(native.code, 0, native)
-        outcome = support.run_far(program, 16 * support.MIB, far="memory:")
-        self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+        for program in ([support.PROGRAMS / "sandboxed", "64"], [support.PROGRAMS / "sandboxed", "64", "stop"]):
+            native = support.run(program)
+            support.need(native.code != 77, "no seccomp here")
+            self.assertEqual(native.code, 0, native)
+            outcome = support.run_far(program, 16 * support.MIB, far="memory:")
+            self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+            self.assertIn("farheap: peak local", outcome.err, outcome)
 
     def test_calls_of_the_c_library_cost_no_signal(self):
         command = support.farheap_command(["/bin/true"], 32 * support.MIB, "memory:", "inline")

@@ -2,6 +2,7 @@
 // output is the same wherever it runs. WAY says how system calls are made: "asm" by instructions of its own, "name" by
 // the C library's syscall().
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 namespace {
@@ -208,6 +210,44 @@ void make_children() {
   std::printf("%zu wrong\n", wrong);
 }
 
+// A child that shares its parent's descriptors: served, or refused, but never at the cost of the parent's bytes.
+void share_descriptors() {
+  pattern data(48 * mib);
+  const auto child = static_cast<pid_t>(call(SYS_clone, CLONE_FILES | SIGCHLD));
+  if (child == 0) end_child(data);
+  std::fprintf(stderr, "clone %d\n", child < 0 ? child : code_of(child));
+  std::size_t wrong = data.wrong();
+  for (std::size_t i = 0; i < data.count; ++i) data.words[i] = value_of(i);
+  wrong += data.wrong();
+  std::printf("%zu wrong\n", wrong);
+}
+
+// As daemons do, and children before they start another program. No descriptor of the runtime may be lost.
+void close_descriptors() {
+  pattern data(48 * mib);
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    call(SYS_close_range, 3, ~0U, 0);
+    end_child(data);
+  }
+  std::printf("child %d\n", code_of(child));
+  for (long number = 3; number < 1100; ++number) call(SYS_close, number);
+  std::size_t wrong = data.wrong();
+  const auto file = static_cast<int>(call(SYS_open, address("/dev/null"), O_RDWR));
+  for (long number = 3; number < 1100; ++number) {
+    if (number != file) call(SYS_dup3, file, number, O_CLOEXEC);
+#if defined(SYS_dup2)
+    if (number != file) call(SYS_dup2, file, number);
+#endif
+  }
+  wrong += data.wrong();
+  const long closed = call(SYS_close_range, 3, ~0U, 0);
+  wrong += data.wrong();
+  std::printf("%zu wrong, %ld\n", wrong, closed);
+  std::printf("%ld, and of what is not there %ld\n", call(SYS_dup3, 1, 1, 0), call(SYS_close, 700));
+}
+
 // ---- signals ----
 
 volatile int handled = 0;
@@ -347,6 +387,50 @@ void die_with_robust_mutexes() {
     const int result = pthread_mutex_timedlock(&mutex->robust, &limit);
     std::printf("%s\n", result == EOWNERDEAD ? "its owner died" : std::strerror(result));
   }
+}
+
+// A list that the program gives to the kernel itself, and that is nonsense by the time the thread ends.
+struct nonsense {
+  void* next;
+  long offset;
+  void* pending;
+};
+
+void* leave_nonsense(void* list) {
+  const long result = call(SYS_set_robust_list, address(list), sizeof(nonsense));
+  return reinterpret_cast<void*>(result);
+}
+
+void end_with_nonsense() {
+  static nonsense lists[3];
+  lists[0] = {&lists[0], std::numeric_limits<long>::min(), &lists[1]};
+  lists[1] = {reinterpret_cast<void*>(0x123450), 8, nullptr};
+  lists[2] = {&lists[1], 16, reinterpret_cast<void*>(-8)};
+  void* const nowhere = reinterpret_cast<void*>(0x1000);
+  for (void* list :
+       {static_cast<void*>(&lists[0]), static_cast<void*>(&lists[1]), static_cast<void*>(&lists[2]), nowhere}) {
+    pthread_t thread;
+    void* result = nullptr;
+    if (pthread_create(&thread, nullptr, leave_nonsense, list) != 0) std::abort();
+    pthread_join(thread, &result);
+    std::printf("ended, %ld\n", reinterpret_cast<long>(result));
+  }
+}
+
+// A child that asks for its own rights again and again, for longer than the runtime takes to settle in it.
+void ask_for_rights() {
+  const pid_t child = fork();
+  if (child == 0) {
+    timespec start{};
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do {
+      if (setresuid(getuid(), geteuid(), geteuid()) != 0) _exit(1);
+      clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - start.tv_sec < 4);
+    _exit(7);
+  }
+  std::printf("child %d\n", code_of(child));
 }
 
 void* use_memory(void* context) {
@@ -495,10 +579,14 @@ int main(int count, char** arguments) {
   if (part == "rearrange") rearrange();
   if (part == "map") map_raw();
   if (part == "children") make_children();
+  if (part == "descriptors") share_descriptors();
+  if (part == "close") close_descriptors();
   if (part == "signals") call_beside_signals();
   if (part == "actions") change_actions_at_once();
   if (part == "main-thread") end_the_main_thread();
   if (part == "robust") die_with_robust_mutexes();
+  if (part == "nonsense") end_with_nonsense();
+  if (part == "rights") ask_for_rights();
   if (part == "stacks") run_on_own_stacks();
   if (part == "registers") keep_registers();
   if (part == "within") transfer_within_itself();

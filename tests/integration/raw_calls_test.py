@@ -60,6 +60,17 @@ class RawCalls(Outside):
     def test_children_see_every_byte(self):
         self.outsider("children")
 
+    def test_a_child_with_its_parents_descriptors_is_refused(self):
+        program = [support.PROGRAMS / "outsider", "descriptors", self.WAY]
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                outcome = self.compare(program, 24 * support.MIB, mode, 16 * support.MIB)
+                self.assertIn("its parent's descriptors cannot be served", outcome.err)
+                self.assertIn("clone -22", outcome.err)
+
+    def test_descriptors_that_are_closed_and_replaced(self):
+        self.outsider("close")
+
     def test_transfers_within_the_process(self):
         self.outsider("within")
 
@@ -105,6 +116,12 @@ class Ends(Outside):
 
     def test_robust_mutexes_in_far_memory(self):
         self.both([support.PROGRAMS / "outsider", "robust", "name"], 24 * support.MIB, 16 * support.MIB)
+
+    def test_robust_lists_of_nonsense(self):
+        self.both([support.PROGRAMS / "outsider", "nonsense", "name"], 24 * support.MIB)
+
+    def test_rights_that_change_while_a_child_settles(self):
+        self.both([support.PROGRAMS / "outsider", "rights", "name"], 24 * support.MIB)
 
 
 if __name__ == "__main__":
