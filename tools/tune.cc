@@ -111,7 +111,16 @@ double median(std::vector<measurement> all, double measurement::* of) {
   return *middle.*of;
 }
 
-std::string advice(const std::array<double, sizes.size()>& seconds) {
+using medians = std::array<double, sizes.size()>;
+
+// Times say nothing where the far tier was not used, or by the same pages whatever the size.
+std::string advice(const medians& seconds, const medians& fetched) {
+  if (fetched.front() == 0) return "nothing came from the far tier: give a smaller --local.";
+  const auto [least, most] = std::minmax_element(fetched.begin(), fetched.end());
+  if (*least > clear_gain * *most) {
+    return "sizes make no difference: compile and link the program with -ffar-objects first, or leave it out for this "
+           "one.";
+  }
   const auto best = std::min_element(seconds.begin() + 1, seconds.end());
   const double share = *best / seconds.front();
   if (share < clear_gain) {
@@ -119,9 +128,7 @@ std::string advice(const std::array<double, sizes.size()>& seconds) {
     return fmt::format("-ffar-objects={} takes {:.2f} of the time of whole pages: compile and link with it.", bytes,
                        share);
   }
-  return "no size is faster than whole pages by more than 5%: compile without -ffar-objects. (If the program was, "
-         "sizes "
-         "make no difference: compile it with -ffar-objects first.)";
+  return "no size is faster than whole pages by more than 5%: compile without -ffar-objects.";
 }
 
 }  // namespace
@@ -140,14 +147,16 @@ int tune(const tune_options& chosen) {
       all[i].push_back(found.value());
     }
   }
-  std::array<double, sizes.size()> seconds{};
+  medians seconds{};
+  medians fetched{};
   fmt::print("{:<11} {:>9} {:>9} {:>14}\n", "objects", "time, s", "CPU, s", "pages fetched");
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     seconds[i] = median(all[i], &measurement::seconds);
+    fetched[i] = median(all[i], &measurement::fetched_pages);
     fmt::print("{:<11} {:>9.2f} {:>9.2f} {:>14.0f}\n", sizes[i] == 0 ? "whole pages" : fmt::format("{} B", sizes[i]),
-               seconds[i], median(all[i], &measurement::cpu_seconds), median(all[i], &measurement::fetched_pages));
+               seconds[i], median(all[i], &measurement::cpu_seconds), fetched[i]);
   }
-  fmt::print("{}\n", advice(seconds));
+  fmt::print("{}\n", advice(seconds, fetched));
   return 0;
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -15,7 +16,7 @@ namespace far::server {
 namespace {
 
 // A process that is still there after SIGKILL waits in the kernel, and ends when that lets it go.
-constexpr int most_rounds = 1000;
+constexpr auto most_time = std::chrono::seconds(10);
 constexpr timespec round_time{0, 10'000'000};
 
 sigset_t awaited_signals() {
@@ -44,7 +45,8 @@ reaped reap(pid_t device) {
 // The children of a child become ours when it has ended, and have their turn in the next round.
 void end_all(pid_t device) {
   const sigset_t awaited = awaited_signals();
-  for (int round = 0; reap(device).is_any_living && round < most_rounds; ++round) {
+  const auto deadline = std::chrono::steady_clock::now() + most_time;
+  while (reap(device).is_any_living && std::chrono::steady_clock::now() < deadline) {
     std::ifstream children("/proc/thread-self/children");
     if (!children) {
       std::fputs("farheapd: what devices start may outlive them, because there is no /proc/thread-self/children\n",

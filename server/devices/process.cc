@@ -147,6 +147,7 @@ device_process::~device_process() {
   if (!window_.empty()) munmap(window_.data(), window_.size());
   if (direct_calls_ >= 0) close(direct_calls_);
   kill(process_, SIGTERM);
+  kill(process_, SIGCONT);  // somebody may have stopped it, and its end is waited for
   dead_.add(process_);
 }
 

@@ -129,13 +129,19 @@ device_reply plugin_runner::list() {
   return {device_outcome::ok, result_};
 }
 
+// Why the plugin refused its last call; "" if it does not say.
+const char* plugin_runner::failure_text() const {
+  const char* const text = failure_ == nullptr ? nullptr : failure_();
+  return text == nullptr ? "" : text;
+}
+
 device_reply plugin_runner::construct(const device_request& asked) {
   const std::optional<wire::device_construction> wanted = wire::decode_construction(asked.bytes);
   if (!wanted || device_ != nullptr) return refuse("it cannot be constructed here");
   if (wanted->plugin != plugin_.name) return {device_outcome::unknown_plugin, list().bytes};
   device_ = plugin_.construct(options_.c_str(), wanted->parameters.data(), wanted->parameters.size());
   if (device_ != nullptr) return {device_outcome::ok, {}};
-  const char* const why = failure_ == nullptr ? "" : failure_();
+  const char* const why = failure_text();
   return refuse(*why == 0 ? "the plugin refuses the parameters" : why);
 }
 
@@ -176,7 +182,7 @@ device_reply plugin_runner::ended(int code) {
   if (code == FAR_DEVICE_OK) return {device_outcome::ok, result_};
   if (code == FAR_DEVICE_NO_OBJECT) return {device_outcome::no_object, {}};
   // Part of a result may be in front of the text.
-  if (const char* const why = failure_ == nullptr ? "" : failure_(); *why != 0) return refuse(why);
+  if (const char* const why = failure_text(); *why != 0) return refuse(why);
   result_.resize(std::min<std::size_t>(result_.size(), FAR_DEVICE_FAILURE_BYTES));
   return {device_outcome::refused, result_};
 }

@@ -45,6 +45,7 @@ class plugin_runner {
   [[nodiscard]] wire::device_reply load(const wire::device_request& asked);
   [[nodiscard]] wire::device_reply list();
   [[nodiscard]] wire::device_reply ended(int code);
+  [[nodiscard]] const char* failure_text() const;
   // The beginning of the text.
   [[nodiscard]] static wire::device_reply refuse(const char* why);
 

@@ -39,6 +39,7 @@ class line_cache {
   line_cache& operator=(const line_cache&) = delete;
 
   [[nodiscard]] std::size_t line_bytes() const { return line_bytes_; }
+  [[nodiscard]] std::size_t most_bytes() const { return most_bytes_; }
 
   // Uses up to so many bytes from now on, and returns how many. One call at a time. Requires: as put().
   std::size_t fit(std::size_t bytes);

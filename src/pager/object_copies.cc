@@ -68,8 +68,13 @@ void object_copies::fit() noexcept {
   if (!begun_.load()) return;
   const platform::signal_shield shield;
   const lock_guard held(fitting_);
-  const std::size_t room = static_cast<std::size_t>(engine_.eviction().budget_pages() << page_shift) / 2;
-  if (room >= used_bytes_ && room / 2 < used_bytes_) return;
+  const std::size_t half = static_cast<std::size_t>(engine_.eviction().budget_pages() << page_shift) / 2;
+  const std::size_t room = std::min(half, lines_.most_bytes());
+  if (room >= used_bytes_ && room / 2 < used_bytes_) {
+    wanted_bytes_.store(0);  // a larger budget of before may have asked for more
+    engine_.eviction().set_aside(used_bytes_ >> page_shift);
+    return;
+  }
   const bool grows = room > used_bytes_;
   if (!grows) used_bytes_ = lines_.fit(room);
   wanted_bytes_.store(grows ? room : 0);

@@ -573,6 +573,9 @@ class Programs(Directory):
         self.assertLess(int(fetched["64 B"]), int(fetched["whole pages"]) / 2, said)
         self.assertRegex(said, r"-ffar-objects=\d+ takes 0\.\d\d of the time|compile without -ffar-objects")
         self.assertIn("ended with exit code 7", compiled(*tune[:-1], "sh", "-c", "exit 7", expected=7))
+        self.assertIn("nothing came from the far tier", compiled(*tune[:-1], "true"))
+        pages = support.run_far([program, "pick"], BUDGET, "memory:", environment={"FARHEAP_OBJECT_BYTES": "0"}).stats
+        self.assertGreater(pages["fetched_pages"], int(fetched["64 B"]) * 2, pages)
 
     def test_the_environment_starts_the_runtime(self):
         program = self.directory / "reader"
