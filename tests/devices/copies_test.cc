@@ -63,7 +63,7 @@ TEST_F(Copies, OutliveTheirServers) {
   for (std::size_t round = 0; round < 3; ++round) {
     std::unique_ptr<device_server>& victim = servers[round % servers.size()];
     const std::uint16_t port = victim->port();
-    std::thread killer([&] {
+    std::jthread killer([&] {
       std::this_thread::sleep_for(20ms);
       victim->signal(SIGKILL);
     });
@@ -73,7 +73,8 @@ TEST_F(Copies, OutliveTheirServers) {
     }
     killer.join();
     victim = start(port);
-    // There are two again before the next server is lost.
+    // There are two again before the next server is lost. A call tells of the loss, if the others were over before it.
+    ASSERT_EQ(number_in(made.compute(add, bytes_of(0))), sum);
     for (int i = 0; i < 600 && made.copies() < 2; ++i) {
       std::this_thread::sleep_for(50ms);
       ASSERT_EQ(number_in(made.compute(add, bytes_of(0))), sum);
