@@ -107,7 +107,7 @@ class Memcached:
 
     def __init__(self, quick, _):
         self.port = free_port()
-        self.keys, self.requests = (80_000, 200_000) if quick else (600_000, 4_000_000)
+        self.keys, self.requests = (80_000, 200_000) if quick else (600_000, 800_000)
         # Nothing is evicted by memcached itself, so that each get hits.
         user = ["-u", "nobody"] if os.geteuid() == 0 else []
         self.command = ["memcached", "-l", "127.0.0.1", "-p", self.port, "-U", 0, "-t", 2, "-m", 2048, *user]
