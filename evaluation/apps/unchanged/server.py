@@ -108,8 +108,8 @@ class Memcached:
     def __init__(self, quick, _):
         self.port = free_port()
         self.keys, self.requests = (80_000, 200_000) if quick else (600_000, 800_000)
-        # Nothing is evicted by memcached itself, so that each get hits.
-        user = ["-u", "nobody"] if os.geteuid() == 0 else []
+        # It stays root, so that it may leave its statistics. Nothing is evicted by memcached itself, so each get hits.
+        user = ["-u", "root"] if os.geteuid() == 0 else []
         self.command = ["memcached", "-l", "127.0.0.1", "-p", self.port, "-U", 0, "-t", 2, "-m", 2048, *user]
 
     def load(self, _):
