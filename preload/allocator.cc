@@ -107,32 +107,27 @@ bool extent_merge(extent_hooks_t*, void*, std::size_t, void*, std::size_t, bool,
   return false;
 }
 
-// Without a hook to give addresses back, jemalloc discards their contents and uses them again. If they were given back,
-// it would request an ever larger stretch of new ones each time, and the kernel would keep page tables for all of them.
-extent_hooks_t far_extents = {.alloc = extent_alloc,
-                              .dalloc = nullptr,
-                              .destroy = extent_destroy,
-                              .commit = nullptr,
-                              .decommit = nullptr,
-                              .purge_lazy = nullptr,
-                              .purge_forced = extent_purge,
-                              .split = extent_split,
-                              .merge = extent_merge};
-
 // Whether it stays jemalloc's.
 bool extent_dalloc(extent_hooks_t*, void* address, std::size_t bytes, bool, unsigned) {
   return !in_runtime([&] { return far_memory.load()->unmap(static_cast<std::byte*>(address), bytes); }).ok();
 }
 
-extent_hooks_t returned_extents = {.alloc = extent_alloc,
-                                   .dalloc = extent_dalloc,
-                                   .destroy = extent_destroy,
-                                   .commit = nullptr,
-                                   .decommit = nullptr,
-                                   .purge_lazy = nullptr,
-                                   .purge_forced = extent_purge,
-                                   .split = extent_split,
-                                   .merge = extent_merge};
+constexpr extent_hooks_t far_extents_with(decltype(extent_hooks_t::dalloc) dalloc) {
+  return {.alloc = extent_alloc,
+          .dalloc = dalloc,
+          .destroy = extent_destroy,
+          .commit = nullptr,
+          .decommit = nullptr,
+          .purge_lazy = nullptr,
+          .purge_forced = extent_purge,
+          .split = extent_split,
+          .merge = extent_merge};
+}
+
+// Without a hook to give addresses back, jemalloc discards their contents and uses them again. If they were given back,
+// it would request an ever larger stretch of new ones each time, and the kernel would keep page tables for all of them.
+constinit extent_hooks_t far_extents = far_extents_with(nullptr);
+constinit extent_hooks_t returned_extents = far_extents_with(extent_dalloc);
 
 // Of memory that the kernel has mapped, with jemalloc's own functions for the rest.
 extent_hooks_t returned_local_extents;
