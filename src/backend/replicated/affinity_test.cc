@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <vector>
@@ -129,6 +130,24 @@ TEST_F(slots_with_affinity, share_the_last_groups) {
   std::uint64_t used = 16 * some_affinities;
   while (tested_->allocate_near(3, 16).ok()) used += 16;
   EXPECT_EQ(used, 8 * group_slots);
+}
+
+// Servers that are about to stop take what is written to their slots, and lend no others.
+TEST_F(slots_with_affinity, lie_anywhere_while_too_few_members_lend) {
+  std::vector<std::unique_ptr<backend>> owned;
+  for (int i = 0; i < 3; ++i) owned.push_back(make_member());
+  replicated_options chosen;
+  chosen.copies = chosen.least_copies = 2;
+  chosen.clock = &clock_;
+  tested_ = std::move(replicated_backend::create(std::move(owned), chosen)).value();
+  const slot_id first = tested_->allocate(16).value();
+  for (std::size_t i = 1; i < 3; ++i) members_[i]->is_draining = true;
+  const result<slot_id> near = tested_->allocate_near(3, 16);
+  ASSERT_TRUE(near.ok()) << near.error().message;
+  EXPECT_EQ(near.value() / group_slots, first / group_slots) << "where there are free ones";
+  ASSERT_TRUE(tested_->allocate_near(3, group_slots - 32).ok());
+  EXPECT_EQ(tested_->allocate_near(3, 1).error().code, EAGAIN) << "there are no others until more members lend";
+  tested_->validate();
 }
 
 // A server that asks for nothing of the kind is not fragmented for it.

@@ -21,7 +21,6 @@ constexpr std::uint64_t kept_free_groups = 4;
 
 // How long a member whose server has been asked for room is waited for before others take its place.
 constexpr std::uint64_t patience_ns = 1'000'000'000;
-
 constexpr std::uint64_t capacity_interval_ns = 100'000'000;
 constexpr std::uint64_t largest_capacity_slots = std::uint64_t{1} << 31;  // 8 TiB
 
@@ -128,9 +127,11 @@ result<slot_id> replicated_backend::allocate_near(affinity with, std::size_t cou
     }
     const bool has_room = count <= total_slots_.load() - std::min(total_slots_.load(), used_slots_.load());
     const int code = has_room ? place_next_group(with) : ENOSPC;
-    if (code == EAGAIN) return error{"far tier asked", EAGAIN};
-    if (code != 0 && with == no_affinity) return out_of_slots();
-    if (code != 0) with = no_affinity;
+    // Where nobody could be asked, a slot that is free elsewhere is better than to wait.
+    const bool is_asked = with == no_affinity || shared_.lending_servers() >= shared_.least_copies;
+    if (code == EAGAIN && is_asked) return error{"far tier asked", EAGAIN};
+    if (with == no_affinity && code != 0) return out_of_slots();
+    with = code == 0 ? with : no_affinity;
   }
 }
 
