@@ -196,8 +196,8 @@ class FAR_API column {
     return std::get_if<vector<T>>(&values_);
   }
   // Appends numbers as they are, nulls among them. Requires: what numbers of the column have as type, std::int64_t for
-  // integers and times, double for float64, or that of the column from which like() made this one; of texts, codes
-  // that its dictionary has.
+  // integers and times, double for float64, or that of the column from which like() made this one. Throws, and appends
+  // none: std::invalid_argument where they have another type, std::out_of_range where a text's dictionary lacks a code.
   template <typename T>
   void append_numbers(std::span<const T> numbers);
 
@@ -207,6 +207,8 @@ class FAR_API column {
   static constexpr std::int32_t no_code = -1;
 
  private:
+  void require_codes(std::span<const std::int32_t> some) const;
+
   using storage = std::variant<vector<std::int8_t>, vector<std::int16_t>, vector<std::int32_t>, vector<std::int64_t>,
                                vector<float>, vector<double>, vector<std::uint8_t>>;
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -130,6 +131,31 @@ TEST_F(dataframe_walks, need_no_stacks) {
   ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
   EXPECT_FALSE(is_any_left);
   expect_sums(frame);
+}
+
+TEST_F(dataframes, refuse_numbers_that_stand_for_nothing) {
+  column names(*home_, column_type::text);
+  names.append("green");
+  names.append("yellow");
+  column taken = names.like(*home_);
+  const std::vector<std::int32_t> good = {1, column::no_code, 0};
+  taken.append_numbers(std::span<const std::int32_t>(good));
+  for (const std::int32_t code : {2, -2, std::numeric_limits<std::int32_t>::max()}) {
+    const std::vector<std::int32_t> bad = {0, code};
+    try {
+      taken.append_numbers(std::span<const std::int32_t>(bad));
+      FAIL() << code;
+    } catch (const std::out_of_range& refused) {
+      EXPECT_EQ(refused.what(), "far::column::append_numbers: the dictionary has 2 texts, and none with the code " +
+                                    std::to_string(code));
+    }
+  }
+  const std::vector<std::int16_t> others = {1};
+  EXPECT_THROW(taken.append_numbers(std::span<const std::int16_t>(others)), std::invalid_argument);
+  EXPECT_EQ(taken.size(), 3u) << "nothing of it was appended";
+  EXPECT_EQ(taken.at(0), cell("yellow"));
+  EXPECT_EQ(taken.at(1), cell(null));
+  EXPECT_EQ(taken.counts().size(), 2u);
 }
 
 }  // namespace

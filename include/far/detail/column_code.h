@@ -265,9 +265,24 @@ void column::append_numbers(std::span<const T> numbers) {
   } else if constexpr (std::is_same_v<T, double>) {
     append_reals(numbers);
   } else {
-    auto& all = std::get<vector<T>>(values_);
-    all.append(numbers);
-    statistics_.add(numbers, valid(all));
+    auto* const all = std::get_if<vector<T>>(&values_);
+    if (all == nullptr) {
+      throw std::invalid_argument("far::column::append_numbers: the numbers of this column have another type");
+    }
+    if constexpr (std::is_same_v<T, std::int32_t>) {
+      if (type_ == column_type::text) require_codes(numbers);
+    }
+    all->append(numbers);
+    statistics_.add(numbers, valid(*all));
+  }
+}
+
+FAR_LIBRARY_CODE void column::require_codes(std::span<const std::int32_t> some) const {
+  const std::size_t texts = dictionary().size();
+  for (const std::int32_t code : some) {
+    if (code == no_code || (code >= 0 && static_cast<std::size_t>(code) < texts)) continue;
+    throw std::out_of_range("far::column::append_numbers: the dictionary has " + std::to_string(texts) +
+                            " texts, and none with the code " + std::to_string(code));
   }
 }
 
