@@ -85,6 +85,19 @@ result<application_outcome> run_application(const application& run, const std::s
   return outcome;
 }
 
+result<application_outcome> run_under_swap(const application& run, peer kind, int cluster, std::uint64_t all_bytes,
+                                           std::uint64_t local_bytes, std::uint64_t deadline_ns) {
+  const auto around = set_up_peer(kind, cluster, all_bytes, local_bytes);
+  if (!around) return around.error();
+  const memory_cgroup& cgroup = *around.value().cgroup;
+  auto ran = run_application(run, "std", {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", cgroup.members_file()},
+                             {}, deadline_ns);
+  if (!ran && cgroup.has_killed()) {
+    return error{"the kernel found no page to take from its cgroup, and killed it", ENOMEM};
+  }
+  return ran;
+}
+
 result<application_outcome> run_server(const std::vector<std::string>& command, const std::vector<std::string>& load,
                                        std::uint64_t deadline_ns) {
   auto server = background_server::start(command, "listening", start_deadline_ns);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "peer_setup.h"
 
 namespace far::bench {
 
@@ -37,6 +38,12 @@ struct application_outcome {
                                                           const std::vector<std::string>& launcher,
                                                           const std::vector<std::string>& more,
                                                           std::uint64_t deadline_ns);
+
+// Runs its "std" program as the kernel's peer `kind` does, in a memory cgroup in which `local_bytes` of `all_bytes`
+// fit. Fails also when the kernel kills it, or does not let us set it up.
+[[nodiscard]] result<application_outcome> run_under_swap(const application& run, peer kind, int cluster,
+                                                         std::uint64_t all_bytes, std::uint64_t local_bytes,
+                                                         std::uint64_t deadline_ns);
 
 // Starts the server `command`, which says on which port it listens, and runs the client evaluation/apps/cached/load.cc
 // on it, with the arguments `load`. The seconds are the client's, the other costs the server's. Fails when the client

@@ -87,15 +87,7 @@ result<application_outcome> run_with(const configuration& how, const measured& p
     return run_application(program.run, "std",
                            {product("farheap"), "run", "--local", local, "--far", network_uri, "--"}, {}, deadline_ns);
   }
-  const auto around = set_up_peer(how.kind, how.cluster, all_bytes, local_bytes);
-  if (!around) return around.error();
-  const memory_cgroup& cgroup = *around.value().cgroup;
-  auto ran = run_application(
-      program.run, "std", {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", cgroup.members_file()}, {}, deadline_ns);
-  if (!ran && cgroup.has_killed()) {
-    return error{"the kernel found no page to take from its cgroup, and killed it", ENOMEM};
-  }
-  return ran;
+  return run_under_swap(program.run, how.kind, how.cluster, all_bytes, local_bytes, deadline_ns);
 }
 
 result<void> measure_local(measured& program, const std::vector<unsigned>& percents, report& figures) {
@@ -157,6 +149,7 @@ constexpr std::array aims = {
     aimed{"hashmap, uniform", 25, swap_prefix, 15},
     aimed{"snappy", 5, local_name, 0.95},
     aimed{"analytics", 20, local_name, 0.6},
+    aimed{"analytics", 20, swap_prefix, 3},
     aimed{"cached, churning zipf", 25, swap_prefix, 2},
     aimed{"cached, churning zipf", 25, door_name, 1},
     aimed{"graph", 25, swap_prefix, 3},

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sys/types.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,7 @@
 #include "child.h"
 #include "heap_bench.h"
 #include "offload_calls.h"
+#include "peer_setup.h"
 
 namespace far::bench {
 
@@ -37,6 +39,13 @@ constexpr std::array ways = {
     way{"median of what is fetched", "median_fetched"},
     way{"select(), where the numbers are", "select"},
     way{"select from what is fetched", "select_fetched"},
+    way{"quantile(), where the numbers are", "quantile"},
+    way{"quantile() of reals that are all different, where the numbers are", "quantile_of_reals"},
+    way{"largest(), where the numbers are", "largest"},
+    way{"tally(), where the numbers are", "tally"},
+    way{"distinct(), where the numbers are", "distinct"},
+    way{"count_text(), where the numbers are", "count_text"},
+    way{"find_text(), where the numbers are", "find_text"},
     way{"compute(), a plugin's function where the numbers are", "function"},
     way{"the same function of what is fetched", "function_fetched"},
     way{"group_by(), where the numbers are", "table_groups"},
@@ -89,14 +98,71 @@ struct table_way {
   const char* questions;
   unsigned percent;  // of the table that fits in local memory
 };
+constexpr const char* automatic_way = "a fifth local, questions as the table chooses";
 constexpr std::array table_ways = {
     table_way{"all local", "here", 250},
     table_way{"a fifth local, questions there", "there", 20},
     table_way{"a fifth local, questions here", "here", 20},
-    table_way{"a fifth local, questions as the table chooses", "automatic", 20},
+    table_way{automatic_way, "automatic", 20},
     table_way{"a twentieth local, questions there", "there", 5},
     table_way{"a twentieth local, questions here", "here", 5},
 };
+
+// ---- the same analyses on columns of the standard library, under swap ----
+
+struct swap_way {
+  const char* name;
+  peer kind;
+  int cluster;  // page-cluster
+};
+constexpr const char* std_local = "std columns, all local";
+constexpr std::array swap_ways = {
+    swap_way{"std columns, a fifth local, swap on loop in RAM, page-cluster 3", peer::loop_swap, 3},
+    swap_way{"std columns, a fifth local, swap on loop in RAM, page-cluster 0", peer::loop_swap, 0},
+    swap_way{"std columns, a fifth local, swap on zram, page-cluster 3", peer::zram_swap, 3},
+    swap_way{"std columns, a fifth local, swap on zram, page-cluster 0", peer::zram_swap, 0},
+};
+constexpr const char* peers_workload = "nine analyses of a table";
+
+// Their share is of what their own process holds. Times are for as many pages as the table has.
+void measure_swap(std::size_t rows, const settings& chosen, report& figures) {
+  const application columns{peers_workload, "analytics", {"--rows", std::to_string(rows)}};
+  const double pages = static_cast<double>(rows) * bytes_a_row / page_bytes;
+  const auto is_chosen = [&](const char* name) { return std::string(name).find(chosen.only) != std::string::npos; };
+  if (std::ranges::none_of(swap_ways, [&](const swap_way& one) { return is_chosen(one.name); })) return;
+  const auto local = run_application(columns, "std", {}, {}, run_deadline_ns);
+  if (!local) return figures.skip(std_local, local.error().message);
+  figures.add({peers_workload, std_local, 1}, "elapsed_ns", local.value().seconds * 1e9 / pages);
+  const auto all_bytes = static_cast<std::uint64_t>(local.value().peak_bytes);
+  for (const swap_way& one : swap_ways) {
+    if (stop_requested() || !is_chosen(one.name)) continue;
+    fmt::print(stderr, "offload: {}\n", one.name);
+    auto ran = run_under_swap(columns, one.kind, one.cluster, all_bytes, all_bytes / 5, run_deadline_ns);
+    if (ran && ran.value().results != local.value().results) ran = error{"its results are other ones", EILSEQ};
+    if (!ran) {
+      figures.skip(one.name, ran.error().message);
+      continue;
+    }
+    figures.add({peers_workload, one.name, 1}, "elapsed_ns", ran.value().seconds * 1e9 / pages);
+  }
+}
+
+// The better swap, beside the table as it chooses, with a fifth of its memory.
+void aim_at_swap(const std::vector<far_tier>& tiers, report& figures) {
+  double best = 0;
+  for (const swap_way& one : swap_ways) {
+    const double taken = figures.median({peers_workload, one.name, 1}, "elapsed_ns");
+    if (taken > 0) best = best == 0 ? taken : std::min(best, taken);
+  }
+  for (const far_tier& tier : tiers) {
+    const std::string workload = "nine analyses of a table, " + tier.workload;
+    const double mine = figures.median({workload, automatic_way, 1}, "elapsed_ns");
+    if (best > 0 && mine > 0) {
+      figures.aim(fmt::format("{}, {}: speed over the better swap", workload, automatic_way), best / mine, "x", 3,
+                  true);
+    }
+  }
+}
 
 // The nine analyses of taxi trips, which find the same in every way.
 void measure_table(const far_tier& tier, std::size_t rows, const settings& chosen, report& figures) {
@@ -147,6 +213,7 @@ result<std::vector<far_tier>> open_tiers(std::vector<std::unique_ptr<background_
 result<outcome> run_offload(const settings& chosen) {
   const unsigned runs = chosen.runs != 0 ? chosen.runs : (chosen.quick ? 1 : 5);
   const std::size_t numbers = (chosen.quick ? 16 : 48) * mib;
+  const std::size_t table_rows = chosen.quick ? 8'000'000 : 12'000'000;
   report figures("offload");
   figures.set("runs", runs);
   figures.set("bytes", static_cast<double>(numbers * sizeof(double)));
@@ -157,6 +224,7 @@ result<outcome> run_offload(const settings& chosen) {
   for (unsigned run = 1; run <= runs; ++run) {
     if (std::string("empty calls").find(chosen.only) != std::string::npos) measure_empty_calls(figures);
     if (std::string("summaries by a core").find(chosen.only) != std::string::npos) measure_answers_of_a_core(figures);
+    measure_swap(table_rows, chosen, figures);
     for (const far_tier& tier : tiers) {
       for (const way& one : ways) {
         if (stop_requested()) return error{"stopped by a signal", EINTR};
@@ -167,7 +235,7 @@ result<outcome> run_offload(const settings& chosen) {
       // Three servers are about the bytes that travel.
       if (tier.servers.size() > 1) continue;
       fmt::print(stderr, "offload: run {} of {}: {}, a table\n", run, runs, tier.workload);
-      measure_table(tier, chosen.quick ? 8'000'000 : 12'000'000, chosen, figures);
+      measure_table(tier, table_rows, chosen, figures);
     }
   }
   for (const far_tier& tier : tiers) {
@@ -189,6 +257,7 @@ result<outcome> run_offload(const settings& chosen) {
                   false);
     }
   }
+  aim_at_swap(tiers, figures);
   aim_answers_of_a_core(figures);
   aim_empty_calls(figures);
   figures.note("times are those of 4 KiB of numbers; a quarter of them fits in local memory");

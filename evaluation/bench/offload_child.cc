@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,6 +25,7 @@
 #include "far/query.h"
 #include "far/runtime.h"
 #include "far/scope.h"
+#include "far/search.h"
 #include "far/vector.h"
 #include "heap_bench.h"
 #include "square_sum.h"
@@ -66,10 +69,23 @@ double median_fetched(const far::vector<double>& all) {
   return (*middle + *std::max_element(copy.begin(), middle)) / 2;
 }
 
+double quantile_of_copy(const far::vector<double>& all, double fraction) {
+  std::vector<double> copy(all.size());
+  all.read(0, std::span<double>(copy));
+  const double rank = fraction * static_cast<double>(copy.size() - 1);
+  const auto first = copy.begin() + static_cast<std::ptrdiff_t>(rank);
+  std::nth_element(copy.begin(), first, copy.end());
+  const double next = first + 1 == copy.end() ? *first : *std::min_element(first + 1, copy.end());
+  return *first + (next - *first) * (rank - std::floor(rank));
+}
+
 // The way that the assignment names, if it is not about the sum.
 std::function<double()> query_named(const std::string& name, far::runtime& in, const far::vector<double>& all) {
   if (name == "median") {
     return [&] { return far::median(all).value_or(0); };
+  }
+  if (name == "quantile") {
+    return [&] { return far::quantile(all, 0.9).value_or(0); };
   }
   if (name == "median_fetched") {
     return [&] { return median_fetched(all); };
@@ -195,6 +211,79 @@ result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
   return measure(here, rows, assignment, way, expected, table["key"].bytes() + table["number"].bytes());
 }
 
+template <typename T>
+far::vector<T> filled(far::runtime& in, std::size_t count, const std::function<T(std::size_t)>& number) {
+  far::vector<T> all(in);
+  std::vector<T> some;
+  for (std::size_t i = 0; i < count; i += some.size()) {
+    some.resize(std::min<std::size_t>(count - i, 65'536 / sizeof(T)));
+    for (std::size_t k = 0; k < some.size(); ++k) some[k] = number(i + k);
+    all.append(some);
+  }
+  return all;
+}
+
+// All different, and in no order.
+double real_number(std::size_t i) {
+  return static_cast<double>(i * 2'654'435'761 % 4'294'967'291) / 7;
+}
+
+// 65 characters each; every 5000th has a word of its own.
+char line_of_log(std::size_t at) {
+  constexpr std::string_view often = "2016-03-14 17:24:55 INFO  request served in 12 ms, cache hit 0.8\n";
+  constexpr std::string_view seldom = "2016-03-14 17:24:56 ERROR request given up after 500 ms, retry 3\n";
+  static_assert(often.size() == seldom.size());
+  return (at / often.size() % 5000 == 7 ? seldom : often)[at % often.size()];
+}
+
+// Ways with numbers of their own, as many bytes as of the others.
+nlohmann::json measure_own(far::runtime& here, const std::string& name, std::size_t count,
+                           const nlohmann::json& assignment) {
+  const std::size_t bytes = count * sizeof(double);
+  const auto measured = [&](const std::function<double()>& way, double expected) {
+    return measure(here, count, assignment, way, expected, bytes);
+  };
+  if (name == "tally") {
+    const auto all = filled<std::uint8_t>(here, bytes, [](std::size_t i) { return std::uint8_t(i * i % 200); });
+    std::uint64_t zeros = 0;
+    for (std::size_t i = 0; i < bytes; ++i) zeros += i * i % 200 == 0 ? 1 : 0;
+    return measured([&] { return static_cast<double>(far::tally(all, {0, 255})[0]); }, static_cast<double>(zeros));
+  }
+  if (name == "distinct") {
+    const auto all = filled<std::int64_t>(here, count, [](std::size_t i) { return std::int64_t(i * i % 61) << 40; });
+    std::vector<std::int64_t> squares;
+    for (std::int64_t i = 0; i < 61; ++i) squares.push_back(i * i % 61);
+    std::ranges::sort(squares);
+    const auto end = std::unique(squares.begin(), squares.end());
+    return measured([&] { return static_cast<double>(far::distinct(all).size()); },
+                    static_cast<double>(end - squares.begin()));
+  }
+  if (name == "count_text" || name == "find_text") {
+    const auto log = filled<char>(here, bytes, line_of_log);
+    double errors = 0;
+    for (std::size_t at = 7 * 65 + 20; at + 5 <= bytes; at += std::size_t{5000} * 65) ++errors;
+    if (name == "count_text") return measured([&] { return double(far::count_text(log, "ERROR")); }, errors);
+    return measured([&] { return static_cast<double>(far::find_text(log, "ERROR").size()); }, errors);
+  }
+  const auto all = filled<double>(here, count, real_number);
+  std::vector<double> sorted(count);
+  for (std::size_t i = 0; i < count; ++i) sorted[i] = real_number(i);
+  if (name == "largest") {
+    std::nth_element(sorted.begin(), sorted.begin() + 99, sorted.end(), std::greater());
+    return measured([&] { return far::largest(all, 100).back(); }, sorted[99]);
+  }
+  FAR_CHECK(name == "quantile_of_reals", "there is such a way");
+  const auto middle = sorted.begin() + std::ssize(sorted) / 2;
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  const double expected = *std::max_element(sorted.begin(), middle) / 2 + *middle / 2;
+  return measured([&] { return far::quantile(all, 0.5).value_or(0); }, expected);
+}
+
+bool has_own_numbers(const std::string& name) {
+  constexpr std::array names = {"tally", "distinct", "count_text", "find_text", "largest", "quantile_of_reals"};
+  return std::ranges::find(names, name) != names.end();
+}
+
 }  // namespace
 
 result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
@@ -204,6 +293,8 @@ result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
   chosen.local_bytes = assignment.at("local_bytes");
   chosen.far = assignment.at("far");
   far::runtime here(chosen);
+  const std::string name = assignment.at("way");
+  if (has_own_numbers(name)) return measure_own(here, name, count, assignment);
   far::vector<double> all(here);
   double sum = 0;
   double squares = 0;
@@ -214,11 +305,11 @@ result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
     squares += static_cast<double>(i % 1000 * (i % 1000));
     tenth += i % 1000 >= 900 ? 1 : 0;
   }
-  const std::string name = assignment.at("way");
   std::function<double()> way = query_named(name, here, all);
   double expected = static_cast<double>(tenth);
   if (!way) expected = sum;
   if (name.starts_with("median")) expected = median_fetched(all);
+  if (name == "quantile") expected = quantile_of_copy(all, 0.9);
   if (name.starts_with("function")) expected = squares;
   if (!way) way = way_named(name, here, all);
   return measure(here, count, assignment, way, expected, count * sizeof(double));
