@@ -58,6 +58,10 @@ class placed_numbers {
   void visit_answers(const detail::reduction& how, Visit visit) const {
     all_.visit_answers(how, std::move(visit), where_);
   }
+  template <typename Visit>
+  void visit_answers(std::size_t first, std::size_t count, const detail::reduction& how, Visit visit) const {
+    all_.visit_answers(first, count, how, std::move(visit), where_);
+  }
 
  private:
   const Numbers& all_;
@@ -163,20 +167,28 @@ void narrow(const Numbers& all, std::uint64_t rank, narrowed<typename Numbers::v
   in.count = counts[bucket];
 }
 
-// The same numbers as find_ranks(), of questions about many pages at once. Nothing if these are to be here, or are few,
-// or the far tier answers few such questions.
-template <far_numbers Numbers>
-[[nodiscard]] std::optional<std::pair<typename Numbers::value_type, typename Numbers::value_type>> find_ranks_there(
-    const Numbers& all, const summary<typename Numbers::value_type>& found, std::uint64_t first, std::uint64_t last) {
+// use(questions about many pages at once), or what there is without them: where the numbers are to be here, or have no
+// pages of their own.
+template <typename Answer, far_numbers Numbers, typename Use>
+[[nodiscard]] Answer ask_there(const Numbers& all, const interval<typename Numbers::value_type>& within,
+                               const Use& use) {
   if constexpr (requires { all.where(); }) {
-    if (all.where() == work::here) return std::nullopt;
-    return find_ranks_there(all.numbers(), found, first, last);
-  } else if constexpr (!requires { all.page_of(0); }) {
-    return std::nullopt;
+    return all.where() == work::here ? Answer{} : ask_there<Answer>(all.numbers(), within, use);
+  } else if constexpr (has_pages<Numbers>) {
+    rank_questions<Numbers> questions(all, within);
+    return use(questions);
   } else {
-    return rank_questions(all, interval<typename Numbers::value_type>{found.min(), found.max()})
-        .find(found, first, last);
+    return Answer{};
   }
+}
+
+// A summary without the sum.
+template <far_numbers Numbers>
+[[nodiscard]] summary<typename Numbers::value_type> bounds_of(const Numbers& all,
+                                                              const interval<typename Numbers::value_type>& within) {
+  using answer = std::optional<summary<typename Numbers::value_type>>;
+  const auto there = ask_there<answer>(all, within, [](auto& questions) { return questions.bounds(); });
+  return there ? *there : all.summarize(within);
 }
 
 // The numbers with the ranks `first` and `last` among those that were summarized, 0 being the least. Requires: first <=
@@ -185,7 +197,9 @@ template <far_numbers Numbers>
 [[nodiscard]] std::pair<typename Numbers::value_type, typename Numbers::value_type> find_ranks(
     const Numbers& all, const summary<typename Numbers::value_type>& found, std::uint64_t first, std::uint64_t last) {
   using T = typename Numbers::value_type;
-  if (const auto there = find_ranks_there(all, found, first, last)) return *there;
+  using answer = std::optional<std::pair<T, T>>;
+  const auto find = [&](auto& questions) { return questions.find(found, first, last); };
+  if (const auto there = ask_there<answer>(all, interval<T>{found.min(), found.max()}, find)) return *there;
   narrowed<T> in{{found.min(), found.max()}, found.count(), 0};
   // So few that a page has room for its part in an answer, mostly.
   const std::uint64_t few = std::max<std::uint64_t>(all.size() * sizeof(T) / page_bytes_of_chunks, 64);
@@ -237,11 +251,14 @@ template <far_numbers Numbers>
   const std::uint64_t first = detail::key_of(within.lowest);
   const std::uint64_t last = detail::key_of(within.highest);
   if (last - first > 0xffff) throw std::invalid_argument("far::tally: the interval has more than 65536 numbers");
+  using answer = std::optional<std::vector<std::uint64_t>>;
   std::vector<std::uint64_t> counts;
   for (std::uint64_t from = first; from <= last && counts.size() <= last - first; from += detail::most_buckets) {
     const std::uint64_t to = from + std::min(detail::most_buckets - 1, last - from);
-    const auto part = detail::count_buckets(all, {detail::number_with_key<T>(from), detail::number_with_key<T>(to)}, 0);
-    counts.insert(counts.end(), part.begin(), part.end());
+    const interval<T> of_part{detail::number_with_key<T>(from), detail::number_with_key<T>(to)};
+    answer part = detail::ask_there<answer>(all, of_part, [](auto& questions) { return questions.tally(); });
+    if (!part) part = detail::count_buckets(all, of_part, 0);
+    counts.insert(counts.end(), part->begin(), part->end());
   }
   return counts;
 }
@@ -277,7 +294,7 @@ template <far_numbers Numbers>
 template <far_numbers Numbers>
 [[nodiscard]] std::optional<double> quantile(const Numbers& all, double fraction,
                                              const interval<typename Numbers::value_type>& within = {}) {
-  return detail::quantile_of(all, all.summarize(within), fraction);
+  return detail::quantile_of(all, detail::bounds_of(all, within), fraction);
 }
 
 // The middle number, or the mean of the two in the middle.
@@ -308,6 +325,19 @@ template <far_numbers Numbers>
   return find_ranks(all, found, rank, rank).first;
 }
 
+// The keys of the numbers of the interval, of which there are few.
+template <far_numbers Numbers>
+[[nodiscard]] std::vector<std::uint64_t> keys_beyond(const Numbers& all,
+                                                     const interval<typename Numbers::value_type>& within,
+                                                     std::size_t few) {
+  std::vector<std::uint64_t> keys;
+  const bool is_listed = ask_there<bool>(all, within, [&](auto& questions) {
+    return questions.list_all(few,
+                              [&](std::uint64_t key, std::uint64_t times) { keys.insert(keys.end(), times, key); });
+  });
+  return is_listed ? keys : keys_of(all, within);
+}
+
 // The numbers further out than one of them, if there are any.
 template <reducible T>
 [[nodiscard]] std::optional<interval<T>> interval_beyond(const summary<T>& found, T number, numbers_end from) {
@@ -331,7 +361,7 @@ template <far_numbers Numbers>
   const T last = last_of_outermost(all, found, wanted, from);
   // Those beyond it are fewer than wanted; it fills up the rest, so that many equal ones need not be listed.
   std::vector<std::uint64_t> keys;
-  if (const auto beyond = interval_beyond(found, last, from)) keys = keys_of(all, *beyond);
+  if (const auto beyond = interval_beyond(found, last, from)) keys = keys_beyond(all, *beyond, wanted);
   std::sort(keys.begin(), keys.end());
   if (from == numbers_end::greatest) std::reverse(keys.begin(), keys.end());
   keys.resize(wanted, key_of(last));
@@ -345,20 +375,28 @@ template <far_numbers Numbers>
 template <far_numbers Numbers>
 [[nodiscard]] std::vector<typename Numbers::value_type> largest(
     const Numbers& all, std::size_t count, const interval<typename Numbers::value_type>& within = {}) {
-  return detail::outermost(all, all.summarize(within), count, detail::numbers_end::greatest);
+  return detail::outermost(all, detail::bounds_of(all, within), count, detail::numbers_end::greatest);
 }
 // The smallest likewise, in ascending order.
 template <far_numbers Numbers>
 [[nodiscard]] std::vector<typename Numbers::value_type> smallest(
     const Numbers& all, std::size_t count, const interval<typename Numbers::value_type>& within = {}) {
-  return detail::outermost(all, all.summarize(within), count, detail::numbers_end::least);
+  return detail::outermost(all, detail::bounds_of(all, within), count, detail::numbers_end::least);
 }
 
 // The different numbers of the interval, in ascending order. They are kept in local memory.
 template <far_numbers Numbers>
 [[nodiscard]] std::vector<typename Numbers::value_type> distinct(
     const Numbers& all, const interval<typename Numbers::value_type>& within = {}) {
+  using T = typename Numbers::value_type;
   std::vector<std::uint64_t> keys;
+  if constexpr (sizeof(T) == 1) {
+    const std::vector<std::uint64_t> counts = tally(all, within);
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+      if (counts[i] > 0) keys.push_back(detail::key_of(within.lowest) + i);
+    }
+    return detail::numbers_with_keys<T>(keys);
+  }
   std::size_t sorted = 0;
   const auto tidy = [&] {
     std::sort(keys.begin(), keys.end());
@@ -369,10 +407,15 @@ template <far_numbers Numbers>
     keys.insert(keys.end(), some.begin(), some.end());
     if (keys.size() >= 2 * sorted + 4096) tidy();
   };
-  detail::list_keys(all, detail::reduction_kind::distinct, within,
-                    detail::visitor<std::span<const std::uint64_t>>(take));
+  const bool is_listed = detail::ask_there<bool>(all, within, [&](auto& questions) {
+    return questions.list_different([&](std::uint64_t key, std::uint64_t) { take({&key, 1}); });
+  });
+  if (!is_listed) {
+    detail::list_keys(all, detail::reduction_kind::distinct, within,
+                      detail::visitor<std::span<const std::uint64_t>>(take));
+  }
   tidy();
-  return detail::numbers_with_keys<typename Numbers::value_type>(keys);
+  return detail::numbers_with_keys<T>(keys);
 }
 
 }  // namespace far

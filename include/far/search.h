@@ -46,12 +46,16 @@ namespace detail {
   return text.substr(0, most_text_bytes);
 }
 
-[[nodiscard]] inline reduction ask_for(std::string_view part, number_type type) {
-  reduction how{type, 0, 0, reduction_kind::matches, static_cast<std::uint8_t>(part.size())};
+// `room`: for so many places, see most_places().
+[[nodiscard]] inline reduction ask_for(std::string_view part, number_type type, std::uint8_t room) {
+  reduction how{type, 0, 0, reduction_kind::matches, static_cast<std::uint8_t>(part.size()), room};
   std::memcpy(&how.lowest, part.data(), std::min<std::size_t>(part.size(), 8));
   if (part.size() > 8) std::memcpy(&how.highest, part.data() + 8, part.size() - 8);
   return how;
 }
+
+// In most pages a text is rare.
+inline constexpr std::uint8_t few_places = 4;
 
 template <typename Found>
 void visit_places(std::string_view in, std::string_view text, const Found& found) {
@@ -116,30 +120,44 @@ void keep_whole_ones(const Characters& all, std::string_view text, std::vector<s
 }
 
 // Calls use(places) for those of each page, in ascending order. A page that has more than an answer has room for is
-// fetched.
+// fetched. There is little room as long as the text is rare.
 template <far_characters Characters, typename Use>
 void visit_places_of(const Characters& all, std::string_view text, const Use& use) {
   using T = typename Characters::value_type;
+  constexpr std::size_t at_a_time = std::size_t{1} << 20;
+  constexpr std::size_t often = at_a_time / page_bytes_of_chunks / 64;
   const std::string_view part = searched_part(text);
   text_seams seams(part);
   std::vector<std::size_t> places;
   std::vector<T> fetched;
-  all.visit_answers(ask_for(part, number_type_of<T>()),
-                    [&](std::size_t first, std::size_t count, const std::byte* answer) {
-                      places.clear();
-                      const std::byte* const ends = answer + sizeof(std::uint64_t) + listed_bytes;
-                      seams.visit(first, count, ends, [&](std::size_t place) { places.push_back(place); });
-                      const listed_numbers<std::uint16_t> found(answer);
-                      for (const std::uint16_t at : found.numbers) places.push_back(first + at);
-                      if (found.count > found.most) {
-                        fetched.resize(count);
-                        all.read(first, std::span<T>(fetched));
-                        visit_places({reinterpret_cast<const char*>(fetched.data()), count}, part,
-                                     [&](std::size_t at) { places.push_back(first + at); });
-                      }
-                      keep_whole_ones(all, text, places);
-                      use(places);
-                    });
+  std::uint8_t room = few_places;
+  for (std::size_t begin = 0; begin < all.size(); begin += at_a_time) {
+    std::size_t too_long = 0;
+    const auto visit = [&](std::size_t first, std::size_t count, const std::byte* answer) {
+      places.clear();
+      const std::byte* const listed = answer + sizeof(std::uint64_t);
+      seams.visit(first, count, listed + most_places_bytes(room), [&](std::size_t place) { places.push_back(place); });
+      std::uint64_t found = 0;
+      std::memcpy(&found, answer, sizeof found);
+      if (found > most_places(room)) {
+        ++too_long;
+        fetched.resize(count);
+        all.read(first, std::span<T>(fetched));
+        visit_places({reinterpret_cast<const char*>(fetched.data()), count}, part,
+                     [&](std::size_t at) { places.push_back(first + at); });
+      } else {
+        for (std::size_t i = 0; i < found; ++i) {
+          std::uint16_t at = 0;
+          std::memcpy(&at, listed + i * sizeof at, sizeof at);
+          places.push_back(first + at);
+        }
+      }
+      keep_whole_ones(all, text, places);
+      use(places);
+    };
+    all.visit_answers(begin, std::min(at_a_time, all.size() - begin), ask_for(part, number_type_of<T>(), room), visit);
+    if (too_long > often) room = 0;
+  }
 }
 
 }  // namespace detail
@@ -191,9 +209,10 @@ template <far_characters Characters>
     return count;
   }
   detail::text_seams seams(part);
-  all.visit_answers(detail::ask_for(part, detail::number_type_of<typename Characters::value_type>()),
+  constexpr std::uint8_t room = detail::few_places;
+  all.visit_answers(detail::ask_for(part, detail::number_type_of<typename Characters::value_type>(), room),
                     [&](std::size_t first, std::size_t pieces, const std::byte* answer) {
-                      const std::byte* const ends = answer + sizeof count + detail::listed_bytes;
+                      const std::byte* const ends = answer + sizeof count + detail::most_places_bytes(room);
                       seams.visit(first, pieces, ends, [&](std::size_t) { ++count; });
                       std::uint64_t within = 0;
                       std::memcpy(&within, answer, sizeof within);

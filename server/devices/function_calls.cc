@@ -28,6 +28,13 @@ std::string names_of(const device_host& host) {
   return names;
 }
 
+std::string name_of(const wire::function_request& asked) {
+  return "plugin '" + printable(asked.plugin, 31) + "' " + printable(asked.version, 31);
+}
+std::string others(const device_host& host) {
+  return "there is " + names_of(host) + "; load the other with --plugin FILE";
+}
+
 std::size_t padded(std::size_t bytes, std::size_t to) {
   return (bytes + to - 1) / to * to;
 }
@@ -84,11 +91,10 @@ function_calls::progress function_calls::go_on(session& caller, std::span<const 
                                                std::uint64_t now_ns, std::span<std::byte> into) {
   const std::optional<wire::function_request> asked = wire::decode_function(arguments);
   if (!asked) return {.result = wire::status::call_failed};
+  if (asked->number == wire::why_number) return say_why(caller, *asked, into);
   const loaded_plugin* const plugin = host_->find(asked->plugin);
   if (plugin == nullptr || plugin->version != asked->version) {
-    log_limited("a client asks for functions of plugin '" + printable(asked->plugin, 31) + "' " +
-                    printable(asked->version, 31) + ", and computes them itself: there is " + names_of(*host_) +
-                    "; load the other with --plugin FILE",
+    log_limited("a client asks for functions of " + name_of(*asked) + ", and computes them itself: " + others(*host_),
                 now_ns, log_level::info);
     return {.result = wire::status::unknown_call};
   }
@@ -117,6 +123,11 @@ function_calls::progress function_calls::go_on(session& caller, std::span<const 
   const bool is_whole = reached == function_processes::step::done &&
                         reply_.size() == sizeof(std::uint64_t) + count * bytes &&
                         wire::load<std::uint64_t>(reply_.data()) == FAR_FUNCTION_MARK;
+  if (!is_whole && reached == function_processes::step::done) {
+    shelf->functions().note_refusal(plugin->name, "function " + std::to_string(asked->number) + " of plugin '" +
+                                                      plugin->name + "' returned " + std::to_string(reply_.size()) +
+                                                      " bytes, which are no results");
+  }
   if (!is_whole) return {.result = wire::status::call_failed};
   std::byte* to = into.data();
   for (std::size_t i = 0; i < count; ++i, to += bytes + sizeof checks_[i]) {
@@ -125,6 +136,28 @@ function_calls::progress function_calls::go_on(session& caller, std::span<const 
   }
   // A page is hashed as a whole.
   return {.reply_bytes = static_cast<std::size_t>(to - into.data()), .touched_bytes = count * page_bytes};
+}
+
+// The text, for each range, with the hash of its page: so it travels as any other result.
+function_calls::progress function_calls::say_why(session& caller, const wire::function_request& asked,
+                                                 std::span<std::byte> into) {
+  const loaded_plugin* const plugin = host_->find(asked.plugin);
+  std::string text;
+  if (plugin == nullptr || plugin->version != asked.version) {
+    text = "the server does not have " + name_of(asked) + ": " + others(*host_);
+  } else if (const std::shared_ptr<device_shelf> shelf = device_shelf::of(caller, host_)) {
+    text = shelf->functions().why(plugin->name);
+  }
+  std::byte* to = into.data();
+  for (const wire::range& one : asked.ranges.all()) {
+    const std::byte* const slot = caller.address_of(one.slot);
+    if (slot == nullptr) return {.result = wire::status::not_allocated};
+    std::memset(to, 0, asked.result_bytes);
+    std::memcpy(to, text.data(), std::min<std::size_t>(text.size(), asked.result_bytes));
+    wire::store(hash_of_pieces(asked.hash, slot), to + asked.result_bytes);
+    to += asked.result_bytes + sizeof(std::uint64_t);
+  }
+  return {.reply_bytes = static_cast<std::size_t>(to - into.data()), .touched_bytes = asked.ranges.count * page_bytes};
 }
 
 }  // namespace far::server

@@ -42,6 +42,8 @@ class function_calls {
   void abandon() { asked_.reset(); }
 
  private:
+  [[nodiscard]] progress say_why(session& caller, const wire::function_request& asked, std::span<std::byte> into);
+
   const std::shared_ptr<device_host> host_;
   std::shared_ptr<function_processes::call> asked_;  // under way
   std::uint64_t since_ns_ = 0;

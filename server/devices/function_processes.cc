@@ -36,7 +36,7 @@ std::vector<std::byte> encoded(const wire::device_request& asked) {
   return bytes;
 }
 
-// The plugin's words, if there are any. The client computes the function itself, and hears what it throws there.
+// The plugin's words, if there are any.
 std::string text_of(const std::optional<wire::device_reply>& said) {
   if (!said || said->bytes.empty()) return "";
   const std::string_view text(reinterpret_cast<const char*>(said->bytes.data()), said->bytes.size());
@@ -44,6 +44,17 @@ std::string text_of(const std::optional<wire::device_reply>& said) {
 }
 
 }  // namespace
+
+std::string function_processes::why(const std::string& plugin) {
+  const lock_guard guard(lock_);
+  const auto found = refusals_.find(plugin);
+  return found == refusals_.end() ? "" : found->second;
+}
+
+void function_processes::note_refusal(const std::string& plugin, std::string text) {
+  const lock_guard guard(lock_);
+  refusals_[plugin] = std::move(text);
+}
 
 void function_processes::end() noexcept {
   const lock_guard guard(lock_);
@@ -75,12 +86,17 @@ bool function_processes::add(const loaded_plugin& plugin, std::uint64_t room_byt
                              std::uint64_t now_ns) {
   const lock_guard guard(lock_);
   runner& one = all_[plugin.name];
-  if (ended_ || one.body || !host_->admit()) return false;
+  if (ended_ || one.body) return false;
+  if (!host_->admit()) {
+    refusals_[plugin.name] = "the server has as many processes for devices and functions as it may have";
+    return false;
+  }
   result<std::unique_ptr<device_body>> body = host_->start_device(plugin, room_bytes, window_bytes);
   if (!body) {
     host_->dismiss();
     one.rests_until_ns = now_ns + rest_ns;
     log_limited(body.error().message, now_ns);
+    refusals_[plugin.name] = body.error().message;
     return false;
   }
   one = {.body = std::move(body).value(), .counters = plugin.counters, .room_blocks = room_blocks, .asked_by = {}};
@@ -138,10 +154,10 @@ function_processes::ending function_processes::take(const std::string& plugin, r
   }
   const bool is_lost = !said || (!one.is_constructed && outcome != device_outcome::ok);
   if (is_lost) {
-    log_limited("the process for the functions of plugin '" + plugin + "' " +
-                    (outcome == device_outcome::timed_out ? "took too long, and is ended" : "has failed") +
-                    text_of(said),
-                now_ns);
+    refusals_[plugin] = "the process for the functions of plugin '" + plugin + "' " +
+                        (outcome == device_outcome::timed_out ? "took too long, and is ended" : "has failed") +
+                        text_of(said);
+    log_limited(refusals_[plugin], now_ns);
     one.rests_until_ns = now_ns + rest_ns;
     lose(one);
     return ending::failed;
@@ -151,7 +167,8 @@ function_processes::ending function_processes::take(const std::string& plugin, r
   one.asked_by.reset();
   if (!is_ours) return ending::idle;
   if (outcome != device_outcome::ok) {
-    log_limited("a function of plugin '" + plugin + "' refuses a call" + text_of(said), now_ns, log_level::info);
+    refusals_[plugin] = "a function of plugin '" + plugin + "' refuses a call" + text_of(said);
+    log_limited(refusals_[plugin], now_ns, log_level::info);
     return ending::failed;
   }
   reply.assign(said->bytes.begin(), said->bytes.end());
@@ -167,7 +184,12 @@ function_processes::step function_processes::go_on(session& caller, const loaded
     const std::uint64_t blocks = (room_bytes + block_bytes - 1) / block_bytes + blocks_of_device;
     const session::room got = caller.take_room(blocks);
     if (got == session::room::wait) return now_ns < asked->until_ns ? step::wait : step::refused;
-    if (got != session::room::granted) return step::refused;
+    if (got != session::room::granted) {
+      note_refusal(plugin.name, "there is no room for a process for the functions of plugin '" + plugin.name +
+                                    "': it takes " + format_size(blocks * block_bytes) +
+                                    " of the tenant's quota and of the server's --memory");
+      return step::refused;
+    }
     if (!add(plugin, room_bytes, blocks, now_ns)) caller.give_back_room(blocks, 1);
   }
   const step reached = [&] {
@@ -175,13 +197,18 @@ function_processes::step function_processes::go_on(session& caller, const loaded
     const auto found = all_.find(plugin.name);
     if (found == all_.end() || !found->second.body) return step::refused;
     runner& one = found->second;
+    const auto is_late = [&] {
+      if (now_ns < asked->until_ns) return false;
+      refusals_[plugin.name] = "the process for the functions of plugin '" + plugin.name + "' was busy for too long";
+      return true;
+    };
     switch (take(plugin.name, one, asked.get(), now_ns, reply)) {
       case ending::ours: return step::done;
       case ending::failed: return step::refused;
-      case ending::under_way: return now_ns < asked->until_ns ? step::wait : step::refused;
+      case ending::under_way: return is_late() ? step::refused : step::wait;
       case ending::idle: break;
     }
-    if (now_ns >= asked->until_ns) return step::refused;
+    if (is_late()) return step::refused;
     return begin(one, asked, now_ns) ? step::wait : step::refused;
   }();
   owed_.settle();

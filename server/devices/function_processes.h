@@ -47,6 +47,11 @@ class function_processes {
   [[nodiscard]] step go_on(session& caller, const loaded_plugin& plugin, const std::shared_ptr<call>& asked,
                            std::uint64_t now_ns, std::vector<std::byte>& reply);
 
+  // Why the last call for the plugin was refused; "" if none was.
+  [[nodiscard]] std::string why(const std::string& plugin);
+  // A call was refused by whoever made it.
+  void note_refusal(const std::string& plugin, std::string text);
+
   // Ends those that take too long although nobody waits for them any more, that have ended by themselves, and that
   // nobody has asked for a while.
   void look_after(std::uint64_t now_ns);
@@ -80,6 +85,7 @@ class function_processes {
   owed_room owed_;
   mutex lock_;  // after the store's
   std::map<std::string, runner> all_ FAR_GUARDED_BY(lock_);
+  std::map<std::string, std::string> refusals_ FAR_GUARDED_BY(lock_);  // the last one of each plugin
   bool ended_ FAR_GUARDED_BY(lock_) = false;
 };
 

@@ -120,8 +120,8 @@ void find_matches(const reduction& how, std::span<const std::byte> bytes, std::b
   std::array<std::byte, detail::most_text_bytes> text;
   std::memcpy(text.data(), &how.lowest, sizeof how.lowest);
   std::memcpy(text.data() + sizeof how.lowest, &how.highest, sizeof how.highest);
-  constexpr std::size_t most = detail::listed_bytes / sizeof(std::uint16_t);
-  std::array<std::uint16_t, most> listed{};
+  const std::size_t most = detail::most_places(how.groups);
+  std::array<std::uint16_t, detail::most_places(0)> listed{};
   std::uint64_t count = 0;
   const std::byte* const end = bytes.data() + bytes.size();
   for (const std::byte* at = bytes.data();; ++at) {
@@ -130,8 +130,9 @@ void find_matches(const reduction& how, std::span<const std::byte> bytes, std::b
     if (count < most) listed[count] = static_cast<std::uint16_t>(at - bytes.data());
     ++count;
   }
-  store_list(count, listed.data(), to);
-  std::byte* const ends = to + sizeof count + detail::listed_bytes;
+  std::memcpy(to, &count, sizeof count);
+  if (count <= most) std::memcpy(to + sizeof count, listed.data(), count * sizeof listed[0]);
+  std::byte* const ends = to + sizeof count + detail::most_places_bytes(how.groups);
   const std::size_t shown = std::min(bytes.size(), detail::most_text_bytes);
   std::memcpy(ends, bytes.data(), shown);
   std::memcpy(ends + detail::most_text_bytes, end - shown, shown);
@@ -149,7 +150,8 @@ bool is_valid(const reduction& how) {
            how.function->argument_bytes <= detail::most_function_arguments;
   }
   if (how.kind == reduction_kind::matches) {
-    return number_bytes(how.type) == 1 && how.shift >= 1 && how.shift <= detail::most_text_bytes && how.groups == 0;
+    return number_bytes(how.type) == 1 && how.shift >= 1 && how.shift <= detail::most_text_bytes &&
+           how.groups <= detail::most_places(0);
   }
   if (has_groups(how.kind)) {
     return how.shift == 0 && how.groups >= 1 && how.groups <= detail::most_groups &&
@@ -171,7 +173,8 @@ std::size_t found_bytes(const reduction& how) {
     case reduction_kind::summary: return sizeof(reduced_numbers);
     case reduction_kind::marks: return page_bytes / number_bytes(how.type) / 8;
     case reduction_kind::counts: return (buckets_of(how) * sizeof(std::uint16_t) + 7) / 8 * 8;
-    case reduction_kind::matches: return sizeof(std::uint64_t) + detail::listed_bytes + 2 * detail::most_text_bytes;
+    case reduction_kind::matches:
+      return sizeof(std::uint64_t) + detail::most_places_bytes(how.groups) + 2 * detail::most_text_bytes;
     case reduction_kind::group_sums:
     case reduction_kind::group_bounds: {
       const bool is_integer = how.type < detail::number_type::float32;

@@ -149,21 +149,31 @@ TEST(page_answer, says_where_a_text_occurs) {
       if (bytes.compare(at, text.size(), text) == 0) expected.push_back(static_cast<std::uint16_t>(at));
     }
     ASSERT_EQ(found_bytes(how), 152u);
-    std::array<std::byte, 160> to;
-    to.fill(untouched);
-    find(how, std::as_bytes(std::span(bytes)), to.data());
-    EXPECT_EQ(to[152], untouched);
-    std::uint64_t count = 0;
-    std::memcpy(&count, to.data(), sizeof count);
-    EXPECT_EQ(count, expected.size());
-    if (expected.size() > 56) expected.clear();
-    expected.resize(56);
-    EXPECT_EQ(std::memcmp(to.data() + 8, expected.data(), 112), 0);
     const std::size_t shown = std::min<std::size_t>(bytes.size(), 16);
     std::string ends(32, '\0');
     ends.replace(0, shown, bytes, 0, shown);
     ends.replace(16, shown, bytes, bytes.size() - shown, shown);
-    EXPECT_EQ(std::memcmp(to.data() + 120, ends.data(), ends.size()), 0);
+    for (const unsigned room : {0u, 1u, 4u, 5u, 56u}) {
+      how.groups = static_cast<std::uint8_t>(room);
+      ASSERT_TRUE(is_valid(how));
+      const std::size_t most = room == 0 ? 56 : room;
+      const std::size_t ends_at = 8 + (2 * most + 7) / 8 * 8;
+      ASSERT_EQ(found_bytes(how), ends_at + 32);
+      std::array<std::byte, 160> to;
+      to.fill(untouched);
+      find(how, std::as_bytes(std::span(bytes)), to.data());
+      EXPECT_EQ(to[ends_at + 32], untouched);
+      std::uint64_t count = 0;
+      std::memcpy(&count, to.data(), sizeof count);
+      EXPECT_EQ(count, expected.size());
+      std::vector<std::uint16_t> listed = expected;
+      if (expected.size() > most) listed.clear();
+      listed.resize((ends_at - 8) / 2);
+      EXPECT_EQ(std::memcmp(to.data() + 8, listed.data(), ends_at - 8), 0);
+      EXPECT_EQ(std::memcmp(to.data() + ends_at, ends.data(), ends.size()), 0);
+    }
+    how.groups = 57;
+    EXPECT_FALSE(is_valid(how)) << "of no more places";
   }
 }
 

@@ -145,6 +145,62 @@ struct numbers_in_buckets {
   }
 };
 
+// The different numbers in the bucket of each group, in the order of groups and keys, as long as there is room.
+template <typename T>
+struct listed_rows {
+  struct one {
+    std::uint64_t key = 0;
+    std::uint16_t group = 0;
+    std::uint16_t times = 0;
+
+    [[nodiscard]] bool is_before(std::size_t other_group, std::uint64_t other_key) const {
+      return group != other_group ? group < other_group : key < other_key;
+    }
+  };
+  std::array<one, std::numeric_limits<std::uint8_t>::max()> all{};
+  std::size_t count = 0;
+  bool is_too_long = false;
+
+  void add(std::size_t most, std::size_t group, std::uint64_t key) {
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>(count);
+    const auto at = std::partition_point(all.begin(), end, [&](const one& of) { return of.is_before(group, key); });
+    if (at != end && at->group == group && at->key == key) {
+      ++at->times;
+    } else if (count == most) {
+      is_too_long = true;
+    } else {
+      std::copy_backward(at, end, end + 1);
+      *at = {key, static_cast<std::uint16_t>(group), 1};
+      ++count;
+    }
+  }
+  void add(const reduction& how, const T* numbers, const groups_of_step& groups) {
+    const T lowest = number_of<T>(how.lowest);
+    const T highest = number_of<T>(how.highest);
+    for (std::size_t i = 0; i < rows_of_step && !is_too_long; ++i) {
+      const std::size_t group = groups[i];
+      if (group >= how.groups || !(numbers[i] >= lowest && numbers[i] <= highest)) continue;
+      const detail::group_buckets& in = how.rows->buckets_of[group];
+      const std::uint64_t key = detail::key_of(numbers[i]);
+      if (key >= in.lowest && (key - in.lowest) >> in.shift == 0) add(how.rows->listed, group, key);
+    }
+  }
+  // Into zeros.
+  void put(const reduction& how, std::byte* to) const {
+    if (is_too_long) return;
+    std::byte* const numbers = to + how.groups * sizeof(std::uint16_t);
+    std::byte* const times = numbers + how.rows->listed * sizeof(T);
+    one_each<std::uint16_t> different{};
+    for (std::size_t i = 0; i < count; ++i) {
+      ++different[all[i].group];
+      const T number = detail::number_with_key<T>(all[i].key);
+      std::memcpy(numbers + i * sizeof(T), &number, sizeof(T));
+      std::memcpy(times + i * sizeof(std::uint16_t), &all[i].times, sizeof(std::uint16_t));
+    }
+    std::memcpy(to, different.data(), how.groups * sizeof(std::uint16_t));
+  }
+};
+
 void count_rows(const groups_of_step& groups, one_each<std::uint16_t>& counts) {
   for (const std::uint8_t group : groups) ++counts[group];
 }
@@ -195,16 +251,20 @@ template <typename T>
 void find_in_buckets(const reduction& how, std::span<const std::byte* const> pages, std::byte* to) {
   one_each<std::uint16_t> rows_of_group{};
   numbers_in_buckets<T> found;
+  listed_rows<T> listed;
   visit_steps(how, pages, [&](std::size_t first, const groups_of_step& groups, std::span<const std::byte* const> of) {
     count_rows(groups, rows_of_group);
     found.add(how, numbers_at<T>(of, first), groups);
+    if (how.rows->listed > 0) listed.add(how, numbers_at<T>(of, first), groups);
   });
   const keyed_rows& wanted = *how.rows;
   if (wanted.wants_least) to = put(found.least, how.groups, to);
   if (wanted.wants_greatest) to = put(found.greatest, how.groups, to);
   to = put(rows_of_group, how.groups, to);
   if (wanted.wants_counts) to = put(found.counts, how.groups, to);
-  std::memcpy(to, found.places.data(), how.groups * (wanted.buckets + std::size_t{1}) * sizeof(std::uint16_t));
+  const std::size_t bytes_of_places = how.groups * (wanted.buckets + std::size_t{1}) * sizeof(std::uint16_t);
+  std::memcpy(to, found.places.data(), bytes_of_places);
+  if (wanted.listed > 0) listed.put(how, to + bytes_of_places);
 }
 
 // Whether a group may have so many numbers at most at these places, and these bounds.
@@ -230,9 +290,39 @@ bool are_possible_buckets(const reduction& how, std::size_t group, std::size_t m
   return is_in_bucket(greatest) && (!wanted.wants_least || least <= greatest);
 }
 
+// Whether the lists have what the buckets count, in their order. A question that has no room for all lists nothing.
+template <typename T>
+bool are_possible_lists(const reduction& how, const std::byte* places) {
+  const std::byte* const different = places + how.groups * 2 * sizeof(std::uint16_t);
+  const std::byte* const numbers = different + how.groups * sizeof(std::uint16_t);
+  const std::byte* const times = numbers + how.rows->listed * sizeof(T);
+  std::size_t at = 0;
+  bool is_any_too_long = false;
+  for (std::size_t group = 0; group < how.groups; ++group) {
+    const std::size_t in_bucket = value_of<std::uint16_t>(2 * group + 1, places);
+    const std::size_t count = value_of<std::uint16_t>(group, different);
+    if (count > how.rows->listed - at) return false;
+    is_any_too_long |= count == 0 && in_bucket > 0;
+    std::size_t all_times = 0;
+    std::uint64_t key_before = 0;
+    for (std::size_t i = 0; i < count; ++i, ++at) {
+      const T number = value_of<T>(at, numbers);
+      if (!(number >= number_of<T>(how.lowest) && number <= number_of<T>(how.highest))) return false;
+      const std::uint64_t key = detail::key_of(number);
+      if (place_among(how.rows->buckets_of[group], key, 1) != 1 || (i > 0 && key <= key_before)) return false;
+      if (value_of<std::uint16_t>(at, times) == 0) return false;
+      key_before = key;
+      all_times += value_of<std::uint16_t>(at, times);
+    }
+    if (count > 0 && all_times != in_bucket) return false;
+  }
+  return !is_any_too_long || at == 0;
+}
+
 bool are_valid_buckets(const reduction& how) {
   const keyed_rows& rows = *how.rows;
   if (rows.wants_sums || how.groups > detail::most_groups_with_buckets) return false;
+  if (rows.listed > 0 && (rows.buckets != 1 || rows.wants_least || rows.wants_greatest)) return false;
   const auto is_shift = [](const detail::group_buckets& one) { return one.shift < 64; };
   return std::ranges::all_of(std::span(rows.buckets_of).first(how.groups), is_shift);
 }
@@ -252,7 +342,7 @@ bool is_valid_of_rows(const reduction& how) {
     pages += pages_of(key.type, rows->rows);
   }
   if (groups != how.groups || groups > detail::most_groups) return false;
-  if (rows->buckets > 0 && !are_valid_buckets(how)) return false;
+  if (rows->buckets > 0 ? !are_valid_buckets(how) : rows->listed > 0) return false;
   if (rows->wants_numbers()) {
     if (!fill_pages(how.type, rows->rows)) return false;
     pages += pages_of(how.type, rows->rows);
@@ -275,8 +365,9 @@ std::size_t found_bytes_of_rows(const reduction& how) {
   const std::size_t of_group = (wanted.wants_sums ? bytes_of_sum(how.type) : 0) + (wanted.wants_least ? number : 0) +
                                (wanted.wants_greatest ? number : 0) + sizeof(std::uint16_t) +
                                (wanted.wants_counts ? sizeof(std::uint16_t) : 0) +
-                               (wanted.buckets > 0 ? (wanted.buckets + std::size_t{1}) * sizeof(std::uint16_t) : 0);
-  return (how.groups * of_group + 7) / 8 * 8;
+                               (wanted.buckets > 0 ? (wanted.buckets + std::size_t{1}) * sizeof(std::uint16_t) : 0) +
+                               (wanted.listed > 0 ? sizeof(std::uint16_t) : 0);
+  return (how.groups * of_group + wanted.listed * (number + sizeof(std::uint16_t)) + 7) / 8 * 8;
 }
 
 void find_of_rows(const reduction& how, std::span<const std::byte* const> pages, std::byte* to) {
@@ -316,6 +407,10 @@ bool is_possible_of_rows(const reduction& how, const std::byte* found) {
     };
     if (wanted.buckets > 0 && !with_number_type(how.type, has_possible_buckets)) return false;
   }
+  const auto has_possible_lists = [&](auto number) {
+    return are_possible_lists<decltype(number)>(how, counts + how.groups * sizeof(std::uint16_t));
+  };
+  if (wanted.listed > 0 && !with_number_type(how.type, has_possible_lists)) return false;
   return rows_of_all <= wanted.rows;
 }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <span>
 #include <type_traits>
@@ -286,6 +287,100 @@ TYPED_TEST(page_rows, buckets_with_more_numbers_than_there_are_are_not_possible)
   }
 }
 
+// Each group has one bucket, which lists what is in it.
+template <typename T>
+keyed_rows with_lists(keyed_rows asked, std::size_t groups, std::uint8_t listed) {
+  asked = with_buckets<T>(asked, groups);
+  asked.wants_least = asked.wants_greatest = false;
+  asked.buckets = 1;
+  asked.listed = listed;
+  for (std::size_t group = 0; group < groups; ++group) asked.buckets_of[group].shift += 2;
+  return asked;
+}
+
+TYPED_TEST(page_rows, lists_are_as_in_a_plain_loop) {
+  using T = TypeParam;
+  for (const bool has_keys : {true, false}) {
+    const std::size_t groups = has_keys ? 21 : 1;
+    std::vector<std::map<std::uint64_t, std::uint16_t>> expected(groups);
+    keyed_rows asked = with_lists<T>(has_keys ? this->keys() : keyed_rows{.rows = rows}, groups, 60);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const T number = this->numbers_[i];
+      const std::size_t group = has_keys ? this->group_of(i) : 0;
+      if (group == groups || !(number >= T{3} && number <= T{100})) continue;
+      const detail::group_buckets& in = asked.buckets_of[group];
+      const std::uint64_t key = detail::key_of(number);
+      if (key >= in.lowest && (key - in.lowest) >> in.shift == 0) ++expected[group][key];
+    }
+    std::size_t all = 0;
+    for (const auto& one : expected) all += one.size();
+    ASSERT_GT(all, 0u);
+    for (const bool has_room : {true, false}) {
+      asked.listed = static_cast<std::uint8_t>(std::min<std::size_t>(has_room ? all : all - 1, 60));
+      if (asked.listed == 0) continue;
+      reduction how = this->question(asked);
+      how.groups = static_cast<std::uint8_t>(groups);
+      std::vector<const std::byte*> pages = this->pages();
+      if (!has_keys) pages.erase(pages.begin(), pages.begin() + 3);
+      const std::vector<std::byte> answer = this->found(how, pages);
+      ASSERT_TRUE(is_possible_of_rows(how, answer.data()));
+      std::span<const std::byte> rest = answer;
+      rest = rest.subspan(groups * 4 * sizeof(std::uint16_t));  // rows, numbers, two places
+      const bool is_whole = all <= asked.listed;
+      for (const auto& one : expected) {
+        ASSERT_EQ(this->template take<std::uint16_t>(rest), is_whole ? one.size() : 0u) << has_keys;
+      }
+      std::span<const std::byte> times = rest.subspan(asked.listed * sizeof(T));
+      for (const auto& one : expected) {
+        for (const auto& [key, often] : one) {
+          if (!is_whole) continue;
+          ASSERT_EQ(this->template take<T>(rest), detail::number_with_key<T>(key));
+          ASSERT_EQ(this->template take<std::uint16_t>(times), often);
+        }
+      }
+      // Behind them are the bytes that the answer has not.
+      const auto is_zero = [](std::byte one) { return one == std::byte{}; };
+      EXPECT_TRUE(std::ranges::all_of(times.first(times.size() - 8), is_zero));
+    }
+  }
+}
+
+TYPED_TEST(page_rows, lists_of_what_cannot_be_are_not_possible) {
+  using T = TypeParam;
+  const keyed_rows asked = with_lists<T>({.rows = rows}, 1, 90);
+  reduction how = this->question(asked);
+  how.groups = 1;
+  std::vector<const std::byte*> pages;
+  this->add_pages(this->numbers_, pages);
+  const std::vector<std::byte> answer = this->found(how, pages);
+  ASSERT_TRUE(is_possible_of_rows(how, answer.data()));
+  const std::size_t in_bucket_at = 3 * sizeof(std::uint16_t);
+  const std::size_t different_at = 4 * sizeof(std::uint16_t);
+  const std::size_t numbers_at = 5 * sizeof(std::uint16_t);
+  const std::size_t times_at = numbers_at + 90 * sizeof(T);
+  const auto is_possible = [&](std::size_t at, const auto& value) {
+    std::vector<std::byte> changed = answer;
+    std::memcpy(changed.data() + at, &value, sizeof value);
+    return is_possible_of_rows(how, changed.data());
+  };
+  std::uint16_t different = 0;
+  std::memcpy(&different, answer.data() + different_at, sizeof different);
+  if (different < 2) GTEST_SKIP() << "all of it is one number, or too much to be listed";
+  EXPECT_FALSE(is_possible(different_at, std::uint16_t{91})) << "more than there is room for";
+  EXPECT_FALSE(is_possible(different_at, static_cast<std::uint16_t>(different - 1))) << "not all";
+  EXPECT_FALSE(is_possible(in_bucket_at, std::uint16_t{0})) << "more than there are";
+  EXPECT_FALSE(is_possible(numbers_at, T{2})) << "not in the interval";
+  EXPECT_FALSE(is_possible(numbers_at, T{99})) << "not in the bucket, or not in order";
+  T second{};
+  std::memcpy(&second, answer.data() + numbers_at + sizeof(T), sizeof second);
+  EXPECT_FALSE(is_possible(numbers_at, second)) << "one number twice";
+  EXPECT_FALSE(is_possible(times_at, std::uint16_t{0}));
+  EXPECT_FALSE(is_possible(times_at, std::uint16_t{0xffff}));
+  if constexpr (std::is_floating_point_v<T>) {
+    EXPECT_FALSE(is_possible(numbers_at, std::numeric_limits<T>::quiet_NaN()));
+  }
+}
+
 TYPED_TEST(page_rows, without_numbers_rows_are_counted) {
   const keyed_rows asked = this->keys();
   const std::vector<std::byte> answer = this->found(this->question(asked), this->pages(false));
@@ -346,7 +441,17 @@ TEST_F(page_rows_questions, that_make_no_sense_are_not_valid) {
   buckets.buckets = 10;
   EXPECT_TRUE(is_valid(question(buckets, 24)));
   expect_bad_buckets([](keyed_rows& one) { one.buckets = 20; });  // too long
-  expect_bad_buckets([](keyed_rows& one) { one.rows *= 4; });     // 4 pages of keys, and 32 of numbers
+  expect_bad_buckets([](keyed_rows& one) { one.listed = 1; });    // of more than one bucket
+  expect_bad([](keyed_rows& one) { one.listed = 1; });            // of none
+  expect_bad_buckets([](keyed_rows& one) {
+    one.buckets = one.listed = 1;
+    one.wants_greatest = true;
+  });
+  expect_bad_buckets([](keyed_rows& one) {
+    one.buckets = 1;
+    one.listed = 100;  // too long
+  });
+  expect_bad_buckets([](keyed_rows& one) { one.rows *= 4; });  // 4 pages of keys, and 32 of numbers
   expect_bad_buckets([](keyed_rows& one) { one.buckets_of[23].shift = 64; });
   expect_bad_buckets([](keyed_rows& one) { one.keys = 0; });  // is one group
   expect_bad_buckets([](keyed_rows& one) { one.key[0].count = 32; }, 32);

@@ -22,12 +22,15 @@ std::size_t piece_count(const object_read& one) {
   return (end + page_checks::piece_bytes - 1) / page_checks::piece_bytes - first_piece(one);
 }
 
-// Buckets of rows came after questions about rows.
+// Buckets of rows came after questions about rows, lists after these, and short lists of places after long ones.
 std::uint32_t kind_bit(const reduction& asked) {
+  constexpr unsigned last = static_cast<unsigned>(reduction_kind::of_rows);
+  static_assert(last + 3 < 32);
   const bool has_buckets = asked.kind == reduction_kind::of_rows && asked.rows->buckets > 0;
-  return std::uint32_t{1} << (static_cast<unsigned>(asked.kind) + (has_buckets ? 1u : 0u));
+  if (has_buckets) return std::uint32_t{1} << (asked.rows->listed == 0 ? last + 1 : last + 2);
+  if (asked.kind == reduction_kind::matches && asked.groups > 0) return std::uint32_t{1} << (last + 3);
+  return std::uint32_t{1} << static_cast<unsigned>(asked.kind);
 }
-static_assert(static_cast<unsigned>(reduction_kind::of_rows) + 1 < 32);
 
 }  // namespace
 
@@ -102,7 +105,10 @@ bool object_reader::is_answered(const reduction& asked, backend::slot_id slot) c
     return is_direct ||
            ((is_of_rows ? shared_.far.reduces_rows() : shared_.far.reduces()) && (refused_ & kind_bit(asked)) == 0);
   }
-  if (is_direct || !shared_.far.reduces()) asked.function->refused->store(true, std::memory_order_relaxed);
+  if (is_direct || !shared_.far.reduces()) {
+    if (asked.function->why != nullptr) asked.function->why->is_of_far_tier.store(true, std::memory_order_relaxed);
+    asked.function->refused->store(true, std::memory_order_relaxed);
+  }
   return !asked.function->refused->load(std::memory_order_relaxed);
 }
 

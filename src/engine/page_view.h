@@ -35,6 +35,10 @@ class page_view {
     const state now = pages_.load_in_order(page).where();
     return now == state::remote || now == state::untouched || now == state::lost;
   }
+  [[nodiscard]] std::optional<std::uint64_t> slot_of(page_id page) const {
+    const page_word word = pages_.load(page);
+    return word.where() == state::remote ? std::optional(word.place()) : std::nullopt;
+  }
   [[nodiscard]] bool takes_object_path(page_id page) const {
     const page_word word = pages_.load(page);
     return word.where() == state::remote && word.object_path();

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "backend/backend.h"
@@ -94,6 +95,11 @@ class far_memory {
 
   // Whether the page, which is remote, left a short while ago: its objects are probably needed often.
   [[nodiscard]] bool left_just_now(std::uintptr_t address) const { return from_.left_just_now(pointer(address)); }
+
+  // The slot of a remote page; nothing of any other.
+  [[nodiscard]] std::optional<std::uint64_t> slot_of(std::uintptr_t address) const {
+    return from_.slot_of(pointer(address));
+  }
 
   // Reads bytes of a remote page into local memory, without making it resident. Returns false when the page is not
   // remote any more, or the far tier fails: look again, on the page path.

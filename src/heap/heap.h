@@ -115,8 +115,9 @@ class object_heap {
   // See detail::answer_part, detail::copy_part and detail::forget_part; `value` is the owner's word.
   void answer_part(std::uint64_t value, std::size_t offset, std::size_t bytes, const reduction& how,
                    const detail::answer_sink& to, const std::uint8_t* groups);
-  // See detail::ask_about_rows.
+  // See detail::ask_about_rows and detail::note_places.
   void ask_about_rows(const reduction& how, std::span<detail::question_about_rows> asked);
+  void note_places(std::span<const std::byte* const> asked, std::span<std::uint64_t> places) const;
   void copy_part(std::uint64_t value, std::size_t offset, std::size_t bytes, std::byte* to);
   void forget_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool here_too);
 
@@ -162,6 +163,7 @@ class object_heap {
   void push_out(std::span<std::uintptr_t> addresses);
   // Whether pages may be pushed out for so many questions about rows, which are asked now.
   [[nodiscard]] bool may_push_out(std::size_t questions);
+  void ask_why(const reduction& how, std::span<const pager::slot_reduction> asked);
   void note_row_answer(pager::slot_read outcome);
   [[nodiscard]] std::byte* touch_huge(std::uint64_t value, bool write, bool lasting);
   void bring_in_huge(std::uintptr_t first, std::uintptr_t end, bool write, bool lasting);

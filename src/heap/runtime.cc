@@ -451,6 +451,10 @@ void ask_about_rows(const tag& in, const reduction& how, std::span<question_abou
   heap_of(in.home()).ask_about_rows(how, asked);
 }
 
+void note_places(const tag& in, std::span<const std::byte* const> pages, std::span<std::uint64_t> places) {
+  heap_of(in.home()).note_places(pages, places);
+}
+
 bool is_question(const reduction& about_rows) {
   return is_valid(about_rows);
 }

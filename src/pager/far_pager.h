@@ -131,6 +131,9 @@ class far_pager final : public pager {
   [[nodiscard]] bool is_away(const std::byte* address) const override {
     return engine_->view().is_away(heap_.page_at(address));
   }
+  [[nodiscard]] std::optional<std::uint64_t> slot_of(const std::byte* address) const override {
+    return engine_->view().slot_of(heap_.page_at(address));
+  }
   [[nodiscard]] bool left_just_now(const std::byte* address) const override {
     return engine_->view().left_just_now(heap_.page_at(address));
   }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "backend/backend.h"
@@ -104,6 +105,9 @@ class page_guard : public far_heap {
   // Whether the page is neither resident nor on its way in or out. One that is on its way out may come back at once, so
   // a state byte that does not say "resident" does not say this.
   [[nodiscard]] virtual bool is_away(const std::byte* address) const = 0;
+
+  // The slot of a remote page; nothing of any other. Neighbouring slots are mostly in one server.
+  [[nodiscard]] virtual std::optional<std::uint64_t> slot_of(const std::byte* address) const = 0;
 
   // Whether the page has no bytes yet, or none any more: there is nothing to fetch.
   [[nodiscard]] virtual bool is_untouched(const std::byte* address) const = 0;

@@ -28,6 +28,9 @@
 namespace far::wire {
 
 inline constexpr std::string_view function_call_name = "function";
+// In place of a function: asks why the last call of the session for this plugin was refused. The result, for each
+// range, is a text with zeros behind it. A server of an older release refuses this as well.
+inline constexpr std::uint32_t why_number = 0xffff'ffff;
 inline constexpr std::size_t function_bytes = 88 + page_hasher::secret_bytes;  // in front of the arguments
 // In front of the ranges.
 inline constexpr std::size_t most_function_bytes = function_bytes + detail::most_function_arguments;

@@ -5,7 +5,7 @@
 //     0       1     the type of the numbers: 0 to 9, as in far/detail/reduction.h
 //     1       1     the kind of the question: 0 to 7, likewise
 //     2       1     of counts: how many bits the buckets have in common; of matches: the length of the text
-//     3       1     of groups: how many
+//     3       1     of groups: how many; of matches: for how many places there is room, 0: for 56
 //     4       2     of groups: the number of ranges
 //     6       2     zero
 //     8       8     the lowest number that counts, in its own representation, zero-extended

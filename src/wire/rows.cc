@@ -1,7 +1,6 @@
 #include "wire/rows.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/check.h"
 #include "wire/bytes.h"
@@ -35,7 +34,7 @@ std::optional<detail::row_key> decode_key(const std::byte* from) {
 }
 
 std::byte* encode_buckets(const detail::keyed_rows& rows, std::size_t groups, std::byte* to) {
-  store(std::uint64_t{rows.buckets}, to);
+  store(std::uint64_t{rows.listed} << 8 | rows.buckets, to);
   to += sizeof(std::uint64_t);
   for (std::size_t group = 0; group < groups; ++group, to += 2 * sizeof(std::uint64_t)) {
     store(rows.buckets_of[group].lowest, to);
@@ -46,9 +45,10 @@ std::byte* encode_buckets(const detail::keyed_rows& rows, std::size_t groups, st
 
 // Returns whether they make sense.
 bool decode_buckets(std::span<const std::byte> from, std::size_t groups, detail::keyed_rows& into) {
-  const auto count = load<std::uint64_t>(from.data());
-  if (count < 1 || count > std::numeric_limits<std::uint8_t>::max()) return false;
-  into.buckets = static_cast<std::uint8_t>(count);
+  const auto head = load<std::uint64_t>(from.data());
+  if ((head & 0xff) == 0 || head >> 16 != 0) return false;
+  into.buckets = static_cast<std::uint8_t>(head);
+  into.listed = static_cast<std::uint8_t>(head >> 8);
   for (std::size_t group = 0; group < groups; ++group) {
     const std::byte* const at = from.data() + buckets_bytes(group);
     const auto shift = load<std::uint64_t>(at + sizeof(std::uint64_t));

@@ -13,7 +13,9 @@
 //     (1);
 //                   zeros (3). All zeros: there is no such key
 //     88      192   the secret of the hash
-//     280     8     if buckets are wanted: how many of each group
+//     280     1     if buckets are wanted: how many of each group
+//     281     1     for how many different numbers there is room, if the only bucket of each group is listed; else 0
+//     282     6     zeros
 //             16 n  then, for each group: the key of the lowest number of its first bucket; how many bits of a key are
 //                   within a bucket (1); zeros (7)
 //             8 n   slots: for each question those of the first key, of the next ones, and of the numbers if something

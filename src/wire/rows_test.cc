@@ -88,6 +88,26 @@ TEST_F(rows_message_with_buckets, arrives_as_it_was) {
   EXPECT_TRUE(std::ranges::equal(std::span(got->slots).first(got->slot_count), slots_));
 }
 
+TEST_F(rows_message_with_buckets, that_lists_arrives_as_it_was) {
+  rows_.buckets = 1;
+  rows_.listed = 40;
+  encode();
+  const auto got = decode_rows(arguments());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->rows.listed, 40);
+  EXPECT_EQ(got->question(), question());
+  for (const int refused : {120, 255}) {
+    arguments()[rows_bytes + 1] = static_cast<std::byte>(refused);
+    EXPECT_FALSE(decode_rows(arguments())) << "more than an answer has room for: " << refused;
+  }
+  arguments()[rows_bytes + 1] = std::byte{40};
+  arguments()[rows_bytes + 2] = std::byte{1};
+  EXPECT_FALSE(decode_rows(arguments())) << "not zero";
+  arguments()[rows_bytes + 2] = std::byte{0};
+  arguments()[1] = std::byte{16 + 2};
+  EXPECT_FALSE(decode_rows(arguments())) << "bounds of what is listed";
+}
+
 TEST_F(rows_message_with_buckets, that_makes_no_sense_is_refused) {
   const std::vector<std::byte> good = payload_;
   const auto expect_refused = [&](std::size_t at, std::uint8_t value) {

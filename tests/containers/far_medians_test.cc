@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <optional>
 #include <random>
 #include <span>
@@ -171,6 +172,106 @@ TEST(far_medians, are_right_whatever_the_sample_says) {
     }
     std::ranges::sort(all, {}, [&](const auto& one) { return greatest ? -one.number : one.number; });
     static_cast<void>(expect_medians(all, 5, 11, 4'000));
+  }
+}
+
+// What an answer lists of a group: how many numbers are in it, how many of these lie below its bucket, and those in it.
+template <typename T>
+void list_answers(std::span<const grouped_number<T>> some, std::size_t groups, far_medians<T>& medians) {
+  for (std::size_t group = 0; group < groups; ++group) {
+    const group_buckets in = medians.buckets_of(group);
+    std::uint64_t count = 0;
+    std::uint64_t below = 0;
+    std::map<std::uint64_t, std::uint16_t> listed;
+    for (const auto& one : some) {
+      if (one.group != group) continue;
+      ++count;
+      const std::uint64_t key = key_of(one.number);
+      below += key < in.lowest ? 1 : 0;
+      if (key >= in.lowest && (key - in.lowest) >> in.shift == 0) ++listed[key];
+    }
+    std::vector<T> numbers;
+    std::vector<std::uint16_t> times;
+    for (const auto& [key, often] : listed) {
+      numbers.push_back(number_with_key<T>(key));
+      times.push_back(often);
+    }
+    if (count == 0) continue;
+    medians.add_listed(group, count, below, numbers.size(), reinterpret_cast<const std::byte*>(numbers.data()),
+                       reinterpret_cast<const std::byte*>(times.data()));
+  }
+}
+
+// After any number of passes that count, one that lists finds all; part of the numbers are listed here.
+TEST(far_medians, a_list_ends_the_search) {
+  std::mt19937_64 random(11);
+  constexpr std::size_t groups = 4;
+  std::vector<grouped_number<double>> all(20'000);
+  std::vector<std::vector<double>> expected(groups + 1);
+  for (auto& [group, number] : all) {
+    group = static_cast<std::uint32_t>(random() % groups);
+    number = group == 3 ? static_cast<double>(random() % 3) - 1 : static_cast<double>(random() % 1'000'003) / 7;
+    expected[group].push_back(number);
+  }
+  const std::span<const grouped_number<double>> some(all);
+  std::vector<std::uint32_t> group_of;
+  std::vector<double> numbers;
+  for (const auto& one : some.subspan(15'000)) {
+    group_of.push_back(one.group);
+    numbers.push_back(one.number);
+  }
+  const auto [least, greatest] = std::ranges::minmax_element(all, {}, &grouped_number<double>::number);
+  const reduced_numbers known{
+      .count = all.size(), .least = bits_of(least->number), .greatest = bits_of(greatest->number)};
+  for (int counted = 1; counted < 6; ++counted) {
+    far_medians<double> found{summary<double>(known), 16};
+    EXPECT_EQ(found.left_to_list(), 0u) << "no group is known yet";
+    bool is_left = true;
+    for (int pass = 0; pass < counted && is_left; ++pass) {
+      answer_about(some.first(15'000), groups, 16, found);
+      found.add(group_of, numbers, {}, no_group);
+      is_left = found.next();
+    }
+    if (is_left) {
+      const std::uint64_t left = found.left_to_list();
+      EXPECT_GT(left, 0u);
+      EXPECT_LE(left, all.size());
+      // What was begun and given up changes nothing.
+      found.begin_list();
+      list_answers(some.first(5'000), groups, found);
+      found.cancel_list();
+      EXPECT_EQ(found.left_to_list(), left);
+      found.begin_list();
+      list_answers(some.first(10'000), groups, found);
+      list_answers(some.subspan(10'000, 5'000), groups, found);
+      found.add(group_of, numbers, {}, no_group);
+      EXPECT_FALSE(found.is_list_too_long());
+      found.end_list();
+    }
+    for (std::size_t group = 0; group <= groups; ++group) {
+      EXPECT_EQ(found.of(group), sorted_median(expected[group])) << group << " after " << counted;
+    }
+  }
+}
+
+// A far tier that lists nothing, or something else, leads to no endless search.
+TEST(far_medians, a_list_that_is_wrong_ends_the_search_too) {
+  std::vector<grouped_number<std::int64_t>> all;
+  for (std::int64_t i = 0; i < 1'000; ++i) all.push_back({0, i * i});
+  const reduced_numbers known{.count = 1'000, .least = 0, .greatest = bits_of(all.back().number)};
+  for (const bool lists : {false, true}) {
+    far_medians<std::int64_t> found{summary<std::int64_t>(known), 8};
+    answer_about(std::span<const grouped_number<std::int64_t>>(all), 1, 8, found);
+    ASSERT_TRUE(found.next());
+    found.begin_list();
+    const std::int64_t number = 77;
+    const std::uint16_t times = 1;
+    if (lists) {
+      found.add_listed(0, 1'000, 5, 1, reinterpret_cast<const std::byte*>(&number),
+                       reinterpret_cast<const std::byte*>(&times));
+    }
+    found.end_list();
+    EXPECT_EQ(found.of(0).has_value(), lists);
   }
 }
 

@@ -307,6 +307,66 @@ TEST_F(functions, that_are_others_on_the_server_are_called_here) {
   EXPECT_GT(home.statistics().reduced_pages, 300u) << "a function that is refused is no reason to ask for none";
 }
 
+// The caller hears why, and so does whoever reads what the program logs.
+TEST_F(functions, that_are_refused_say_why_to_their_caller) {
+  const auto server = start();
+  runtime& home = farheap("tcp://" + server->host());
+  const std::vector<double> plain = some(200'000);
+  const vector<double> all(home, std::span<const double>(plain));
+  std::vector<std::uint64_t> integers(200'000, 3);
+  const vector<std::uint64_t> others(home, std::span<const std::uint64_t>(integers));
+  const auto expect = [&](const auto& call, const std::string& expected) {
+    home.evict_all();
+    std::string refusal = "not heard of";
+    ::testing::internal::CaptureStderr();
+    call(&refusal);
+    const std::string logged = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(refusal.find(expected), std::string::npos) << refusal << "\nand not: " << expected;
+    EXPECT_NE(logged.find(refusal), std::string::npos) << logged;
+  };
+  expect([&](std::string* why) { static_cast<void>(compute<newer>(all, {}, work::there, why)); },
+         "the server does not have plugin 'statistics' 1.1: there is statistics 1.0, unruly 1.0");
+  expect([&](std::string* why) { static_cast<void>(compute<of_no_plugin>(all, {}, work::there, why)); },
+         "the server does not have plugin 'statistics-of-others'");
+  expect([&](std::string* why) { static_cast<void>(compute<unknown>(all, {}, work::there, why)); },
+         "the plugin has no function");
+  const auto misbehave = [&](unruly::way how, const std::string& expected) {
+    expect([&](std::string* why) { static_cast<void>(compute<unruly>(others, {how}, work::there, why)); }, expected);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1'100));  // a process that has failed rests for a second
+  };
+  misbehave(unruly::throw_text, "a function of plugin 'unruly' refuses a call: a text");
+  misbehave(unruly::hang, "took too long, and is ended");
+  misbehave(unruly::leave, "the process for the functions of plugin 'unruly' has failed");
+  misbehave(unruly::take_memory, "plugin 'unruly'");
+  misbehave(unruly::too_long, "which are no results");
+  evict_and_begin(home, all);
+  std::string refusal = "not heard of";
+  EXPECT_EQ(compute<square_sum>(all, {}, work::there, &refusal).count, plain.size());
+  EXPECT_EQ(refusal, "") << "nothing was refused";
+}
+
+TEST_F(functions, that_nobody_can_call_say_so) {
+  const auto full = start({"--quota", "default=26M"});
+  const std::vector<double> plain = some(1'500'000);
+  std::string refusal = "not heard of";
+  {
+    runtime& home = farheap("tcp://" + full->host());
+    const vector<double> all(home, std::span<const double>(plain));
+    home.evict_all();
+    static_cast<void>(compute<square_sum>(all, {}, work::there, &refusal));
+    EXPECT_NE(refusal.find("there is no room for a process for the functions of plugin 'statistics'"),
+              std::string::npos)
+        << refusal;
+  }
+  runtime& home = farheap("memory:");
+  const vector<double> all(home, std::span<const double>(plain));
+  home.evict_all();
+  ::testing::internal::CaptureStderr();
+  static_cast<void>(compute<square_sum>(all, {}, work::there, &refusal));
+  EXPECT_EQ(refusal, "the far tier calls no functions");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "") << "as is written";
+}
+
 // Whatever the plugin does, it spoils nothing but its own call, which is computed here.
 TEST_F(functions, that_misbehave_on_the_server_spoil_their_own_call_only) {
   const auto server = start();

@@ -167,11 +167,15 @@ byte_string expected_matches(const reduction& how, std::span<const std::byte> al
       places.push_back(static_cast<std::uint16_t>(at));
     }
   }
-  put_list(expected, places.size(), places);
+  const std::uint64_t count = places.size();
+  std::memcpy(expected.data(), &count, sizeof count);
+  if (count > (how.groups == 0 ? 56u : how.groups)) places.clear();
+  for (std::size_t i = 0; i < places.size(); ++i) std::memcpy(&expected.at(8 + 2 * i), &places[i], sizeof places[i]);
+  const std::size_t ends = expected.size() - 2 * text.size();
   for (std::size_t i = 0; i < std::min(all.size(), text.size()); ++i) {
     const std::size_t shown = std::min(all.size(), text.size());
-    expected.at(120 + i) = all[i];
-    expected.at(136 + i) = all[all.size() - shown + i];
+    expected.at(ends + i) = all[i];
+    expected.at(ends + 16 + i) = all[all.size() - shown + i];
   }
   return expected;
 }
@@ -352,6 +356,8 @@ byte_string question(choices& input) {
   const bool has_shift = how.kind == reduction_kind::counts || how.kind == reduction_kind::matches;
   how.shift = static_cast<std::uint8_t>(has_shift ? input.number<std::uint8_t>() % 65 : 0);
   if (detail::has_groups(how.kind)) how.groups = input.number<std::uint8_t>();
+  // Room for some places.
+  if (how.kind == reduction_kind::matches) how.groups = how.shift % 3 == 0 ? how.shift : 0;
   how.lowest = input.number<std::uint64_t>();
   how.highest = input.number<std::uint64_t>();
   const page_hasher hash{input.number<std::uint8_t>()};

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <type_traits>
 
@@ -46,6 +47,7 @@ struct plain_group {
       if (key < buckets->lowest) ++places[0];
       if (key < buckets->lowest || bucket >= places.size() - 1) return;
       ++places[bucket + 1];
+      ++listed[key];
     }
     least = bounded == 0 ? number : std::min(least, number);
     greatest = bounded == 0 ? number : std::max(greatest, number);
@@ -60,7 +62,37 @@ struct plain_group {
   std::uint16_t count = 0;
   std::uint64_t bounded = 0;
   std::vector<std::uint16_t> places;
+  std::map<std::uint64_t, std::uint16_t> listed;  // how often each key of the buckets occurs
 };
+
+// From `at` on.
+template <typename T>
+void expect_lists(const detail::keyed_rows& rows, const std::vector<plain_group<T>>& groups, const byte_string& answer,
+                  std::size_t at) {
+  std::size_t all = 0;
+  for (const auto& one : groups) all += one.listed.size();
+  const auto expect = [&](auto value) {
+    auto found = value;
+    std::memcpy(&found, answer.data() + at, sizeof found);
+    at += sizeof found;
+    FUZZ_EXPECT(found == value);
+  };
+  const bool has_room = all <= rows.listed;
+  for (const auto& one : groups) expect(static_cast<std::uint16_t>(has_room ? one.listed.size() : 0));
+  const std::size_t unused = has_room ? rows.listed - all : rows.listed;
+  for (const auto& one : groups) {
+    for (const auto& [key, times] : one.listed) {
+      if (has_room) expect(detail::number_with_key<T>(key));
+    }
+  }
+  for (std::size_t i = 0; i < unused; ++i) expect(T{});
+  for (const auto& one : groups) {
+    for (const auto& [key, times] : one.listed) {
+      if (has_room) expect(times);
+    }
+  }
+  for (std::size_t i = 0; i < unused; ++i) expect(std::uint16_t{0});
+}
 
 template <typename T>
 void expect_rows(const reduction& how, std::span<const std::byte* const> pages, const byte_string& answer) {
@@ -120,6 +152,7 @@ void expect_rows(const reduction& how, std::span<const std::byte* const> pages, 
       FUZZ_EXPECT(found == place);
     }
   }
+  if (rows.listed > 0) expect_lists<T>(rows, groups, answer, at);
 }
 
 }  // namespace
@@ -158,6 +191,7 @@ byte_string question_about_rows(choices& input) {
   rows.wants_counts = (wanted & 8) != 0;
   rows.rows = 512u << input.number<std::uint8_t>() % 7;
   rows.buckets = (wanted & 16) != 0 ? input.number<std::uint8_t>() : 0;
+  if (rows.buckets == 1) rows.listed = input.number<std::uint8_t>();
   rows.keys = static_cast<std::uint8_t>((rows.buckets > 0 ? 0 : 1) + input.number<std::uint8_t>() % 4);
   std::uint8_t groups = 1;
   for (std::size_t i = 0; i < rows.keys; ++i) {
@@ -205,11 +239,17 @@ void add_seeds_about_rows(std::vector<byte_string>& all) {
       all.push_back(made.bytes());
     }
   }
-  // With buckets: of the groups of a key, and of all rows.
-  for (std::uint8_t type = 0; type < 10; ++type) {
+  // With buckets, or lists: of the groups of a key, and of all rows.
+  for (std::uint8_t kind = 0; kind < 20; ++kind) {
+    const auto type = static_cast<std::uint8_t>(kind % 10);
     for (const std::uint8_t keys : std::to_array<std::uint8_t>({0, 1})) {
       recipe made;
-      made.number(std::uint8_t{128}).number(std::uint8_t{16 + 8 + 6}).number(std::uint8_t{3}).number(std::uint8_t{9});
+      made.number(std::uint8_t{128});
+      if (kind < 10) {
+        made.number(std::uint8_t{16 + 8 + 6}).number(std::uint8_t{3}).number(std::uint8_t{9});
+      } else {
+        made.number(std::uint8_t{16 + 8}).number(std::uint8_t{3}).number(std::uint8_t{1}).number(std::uint8_t{30});
+      }
       made.number(keys);
       if (keys > 0) made.number(std::uint8_t{0}).number(std::uint8_t{4}).number(std::uint64_t{0});
       for (int group = 0; group < (keys > 0 ? 5 : 1); ++group) {

@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <span>
 #include <thread>
@@ -61,6 +62,10 @@ class poisoning_pager final : public pager::page_guard {
   bool expect_use(const std::byte* address, std::size_t bytes, const far::pager::hint& about) noexcept override;
   [[nodiscard]] const std::uint8_t* use_bytes() const override { return words_.uses.bytes(); }
   [[nodiscard]] const std::uint8_t* use_time() const override { return words_.uses.now(); }
+  [[nodiscard]] std::optional<std::uint64_t> slot_of(const std::byte* address) const override {
+    const engine::page_word word = words_.load(page_of(address));
+    return word.where() == engine::state::remote ? std::optional<std::uint64_t>(page_of(address)) : std::nullopt;
+  }
   [[nodiscard]] bool left_just_now(const std::byte* address) const override;
   [[nodiscard]] bool takes_object_path(const std::byte* address) const override;
   [[nodiscard]] bool is_writable(const std::byte* address) const override {

@@ -225,13 +225,21 @@ class elements {
     return summary<T>(all);
   }
 
-  // Asks about all numbers, and calls visit(index of the first, how many, answer) for each page of them, in order; the
-  // answer is as detail::reduction_kind says. For far/query.h, and as summarize(). Requires: see detail::reduction.
+  // Asks about all numbers, and calls visit(index of the first, how many, answer as detail::reduction_kind says) for
+  // each page of them, in order. For far/query.h, and as summarize(). Requires: see detail::reduction.
   template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
   void visit_answers(const reduction& how, Visit visit, work where = work::there) const
     requires reducible<T>
   {
     visit_part_answers(0, size_, nullptr, how, answer_visitor(visit), where);
+  }
+  // The same of `count` numbers from `first` on. Throws std::out_of_range.
+  template <std::invocable<std::size_t, std::size_t, const std::byte*> Visit>
+    requires reducible<T>
+  void visit_answers(std::size_t first, std::size_t count, const reduction& how, Visit visit,
+                     work where = work::there) const {
+    require(first, count);
+    visit_part_answers(first, first + count, nullptr, how, answer_visitor(visit), where);
   }
   // The same of the numbers from `first` on, as many as groups, which they belong to. Throws std::out_of_range.
   // Requires: the question has groups.
@@ -513,8 +521,7 @@ class elements {
     return chunks_.places(in, first, count, write, lasting);
   }
 
-  // Where the last call of chunk() ended, and how far ahead elements were requested. Both are guesses when several
-  // threads call it at a time.
+  // Where the last call of chunk() ended, and how far ahead elements were requested: guesses where threads share it.
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_at_ = 0;
   alignas(std::atomic_ref<std::size_t>::required_alignment) mutable std::size_t walk_asked_ = 0;
 

@@ -194,11 +194,11 @@ class collector_of final : public group_collector {
     if (where_ != work::there) return;
     if (first == 0) note_far_groups(table);
     if (pass_ == 0 && questions_ && needs_others_) ask(*questions_, table, first, rows);
-    if (far_medians_) ask(*bucket_questions_, table, first, rows);
+    if (far_medians_) ask(questions_of_medians(), table, first, rows);
   }
   [[nodiscard]] bool needs_groups(std::size_t first, std::size_t rows) const override {
     if (pass_ == 0 && needs_others_ && !(questions_ && has_answers(*questions_, first, rows))) return true;
-    return needs_medians_ && !(far_medians_ && has_answers(*bucket_questions_, first, rows));
+    return needs_medians_ && !(far_medians_ && has_answers(questions_of_medians(), first, rows));
   }
   void add(const grouped_rows& rows) override {
     values_.resize(rows.groups);
@@ -213,7 +213,7 @@ class collector_of final : public group_collector {
   [[nodiscard]] bool next() override {
     ++pass_;
     if (!needs_medians_) return false;
-    if (far_medians_) return pass_ == 1 && has_few_answers() ? give_up_far_medians() : far_medians_->next();
+    if (far_medians_) return pass_ == 1 && has_few_answers() ? give_up_far_medians() : next_of_far_medians();
     // Another pass, in which all values are stored.
     return medians_ ? medians_->next() : pass_ == 1;
   }
@@ -239,13 +239,42 @@ class collector_of final : public group_collector {
     } else {
       bucket_questions_.reset();
     }
+    list_questions_.emplace(groups.far_groups(), of_, about,
+                            keyed_rows{.wants_counts = !counts_rows_, .buckets = 1, .listed = 1});
+    if (list_questions_->rows_of_question() == 0) list_questions_.reset();
+  }
+  // Of this pass.
+  [[nodiscard]] row_questions& questions_of_medians() { return lists_ ? *list_questions_ : *bucket_questions_; }
+  [[nodiscard]] const row_questions& questions_of_medians() const {
+    return lists_ ? *list_questions_ : *bucket_questions_;
+  }
+  // The last pass lists what is left, if that has room in the answers.
+  [[nodiscard]] bool next_of_far_medians() {
+    if (lists_ && !far_medians_->is_list_too_long()) {
+      far_medians_->end_list();
+      return false;
+    }
+    if (lists_) {
+      far_medians_->cancel_list();
+      list_questions_.reset();
+      lists_ = false;
+      return true;
+    }
+    if (!far_medians_->next()) return false;
+    if (!list_questions_) return true;
+    const std::size_t questions = numbers_.size() / list_questions_->rows_of_question() + 1;
+    lists_ = far_medians_->left_to_list() <= questions * list_questions_->listed() / 2;
+    if (lists_) far_medians_->begin_list();
+    return true;
   }
   // A pass begins: some of the groups are known.
   void note_far_groups(const group_table& table) {
     far_group_numbers_.assign(table.far_groups().groups, group_table::none);
     for (std::size_t group = 0; group < far_group_numbers_.size(); ++group) {
       far_group_numbers_[group] = table.known_far_group(group);
-      if (far_medians_) bucket_questions_->set_buckets_of(group, far_medians_->buckets_of(far_group_numbers_[group]));
+      if (far_medians_) {
+        questions_of_medians().set_buckets_of(group, far_medians_->buckets_of(far_group_numbers_[group]));
+      }
     }
   }
   void ask(row_questions& questions, group_table& table, std::size_t first, std::size_t rows) {
@@ -274,13 +303,23 @@ class collector_of final : public group_collector {
     }
   }
   void add_to_far_medians(const grouped_rows& rows) {
-    visit_answers(*bucket_questions_, rows, [&](const std::byte* answer, const grouped_rows& part) {
+    const row_questions& questions = questions_of_medians();
+    visit_answers(questions, rows, [&](const std::byte* answer, const grouped_rows& part) {
       (answer != nullptr ? answered_rows_ : counted_rows_) += part.group_of.size();
-      if (answer == nullptr) return count_here(part);
-      for (std::size_t group = 0; group < bucket_questions_->groups(); ++group) {
-        const auto found = bucket_questions_->template of_group<T>(answer, group);
+      if (answer == nullptr || (lists_ && !questions.template lists_all<T>(answer))) return count_here(part);
+      for (std::size_t group = 0; group < questions.groups(); ++group) {
+        const auto found = questions.template of_group<T>(answer, group);
         const std::uint64_t count = counts_rows_ ? found.rows : found.count;
-        if (count > 0) far_medians_->add(far_group_numbers_[group], count, found.least, found.greatest, found.places);
+        if (count == 0) continue;
+        const std::uint32_t number = far_group_numbers_[group];
+        if (!lists_) {
+          far_medians_->add(number, count, found.least, found.greatest, found.places);
+          continue;
+        }
+        std::uint16_t below = 0;
+        std::memcpy(&below, found.places, sizeof below);
+        const auto list = questions.list_of_group(found, group);
+        far_medians_->add_listed(number, count, below, list.different, list.numbers, list.times);
       }
     });
   }
@@ -299,6 +338,7 @@ class collector_of final : public group_collector {
   [[nodiscard]] bool give_up_far_medians() {
     far_medians_.reset();
     bucket_questions_.reset();
+    list_questions_.reset();
     medians_.emplace(of_.known(numbers_));
     return true;
   }
@@ -433,7 +473,9 @@ class collector_of final : public group_collector {
   std::vector<std::uint32_t> far_group_numbers_;
   std::optional<group_medians<T>> medians_;  // as long as there are few groups
   std::optional<far_medians<T>> far_medians_;
+  bool lists_ = false;                             // in this pass
   std::optional<row_questions> bucket_questions_;  // for these
+  std::optional<row_questions> list_questions_;    // likewise
   std::uint64_t answered_rows_ = 0;
   std::uint64_t counted_rows_ = 0;  // of those that were not answered
   std::vector<group_values<T>> values_;
@@ -459,7 +501,7 @@ inline void sample_rows(group_table& table, std::size_t rows, const std::vector<
     is_many |= one->wants_sample() == sample_size::many;
   }
   if (wanting.empty()) return;
-  const std::size_t pieces = is_many ? most_pieces : most_pieces / 2;
+  const std::size_t pieces = is_many ? most_pieces : most_pieces / 4;
   const auto first_of = [&](std::size_t piece) { return rows / pieces * piece / rows_of_piece * rows_of_piece; };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     table.prefetch(first_of(piece), rows_of_piece);

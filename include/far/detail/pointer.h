@@ -73,11 +73,14 @@ struct question_about_rows {
   bool is_answered = false;
   alignas(8) std::array<std::byte, most_bucket_bytes + 8> answer{};
 };
-// Has the far tier answer them, side by side. A few of their pages that are here are pushed out before. There is no
-// answer where a page is null, more are here, or not all in one server, and from a tier that cannot. May wait.
-// Requires: is_question(how); all pages are in objects larger than a page, and nobody writes to them. The caller had
-// better be in no scope, in which no page leaves.
+// Has the far tier answer them, side by side. If rows have keys, a few of their pages that are here are pushed out
+// before. There is no answer where a page is null, more are here, or not all in one server, and from a tier that
+// cannot. May wait. Requires: is_question(how); all pages are in objects larger than a page, and nobody writes to them.
+// The caller had better be in no scope, in which no page leaves.
 FAR_API void ask_about_rows(const tag& in, const reduction& how, std::span<question_about_rows> asked);
+// Notes for each page a number that those in one server mostly share, and 0 for one that is null, or not remote.
+// Requires: as many places as pages; each page is in an object larger than a page.
+FAR_API void note_places(const tag& in, std::span<const std::byte* const> pages, std::span<std::uint64_t> places);
 // Whether it makes sense, and has room for its pages and its answer.
 [[nodiscard]] FAR_API bool is_question(const reduction& about_rows);
 // The place of a part of the object, which is not accessed. Requires: it is larger than a page.

@@ -80,8 +80,9 @@ enum class reduction_kind : std::uint8_t {
   counts,    // 2 for each bucket, rounded up to 8: how many numbers are in it
   values,    // 8: how many numbers are in the interval; 112: they, in order, if there is room for all, else zeros
   distinct,  // the same of different numbers, in ascending order; more than there is room for: no more are counted
-  matches,   // of bytes. 8: how often a text occurs in them, also where it overlaps itself; 112: where it begins, 2
-             // bytes for each, as for values; 16: the first bytes; 16: the last ones (zeros behind fewer)
+  matches,  // of bytes. 8: how often a text occurs in them, also where it overlaps itself; 112, or most_places_bytes():
+            // where it begins, 2 bytes for each, as for values; 16: the first bytes; 16: the last ones (zeros behind
+            // fewer)
   // Of numbers that belong to groups. 8 for each group, 16 for integers of 8 bytes: the sum of its numbers, in their
   // order; then 2 for each: how many they are. Both are rounded up to 8.
   group_sums,
@@ -91,7 +92,9 @@ enum class reduction_kind : std::uint8_t {
   // Of several pages at once: of numbers that are in the groups of their rows, which other pages tell (keyed_rows).
   // For each group, if wanted: the sum, as in group_sums; the least and the greatest number, zeros if it has none; how
   // many rows it has, 2; how many numbers, 2. All sums come first, and so on. Then for each group how many of its
-  // numbers lie below its buckets, and in each of them, 2 for each. Rounded up to 8.
+  // numbers lie below its buckets, and in each of them, 2 for each. If they are listed: for each group how many
+  // different numbers its bucket has, 2; these numbers, in the order of groups and keys; how often each occurs, 2; all
+  // zeros if there is no room for them. Rounded up to 8.
   of_rows,
 };
 inline constexpr reduction_kind last_kind_of_page = reduction_kind::computed;
@@ -99,6 +102,13 @@ inline constexpr std::size_t listed_bytes = 112;
 inline constexpr std::uint64_t most_buckets = 256;
 // The longest text of `matches`: it lies in `lowest` and `highest`, as in memory, and `shift` is its length.
 inline constexpr std::size_t most_text_bytes = 16;
+// Of the places of a text: `groups` is for how many there is room, and 0 for as many as in the longest list.
+[[nodiscard]] constexpr std::size_t most_places(std::size_t groups) {
+  return groups == 0 ? listed_bytes / sizeof(std::uint16_t) : groups;
+}
+[[nodiscard]] constexpr std::size_t most_places_bytes(std::size_t groups) {
+  return (most_places(groups) * sizeof(std::uint16_t) + 7) / 8 * 8;
+}
 
 [[nodiscard]] constexpr bool has_groups(reduction_kind kind) {
   return kind == reduction_kind::group_sums || kind == reduction_kind::group_bounds;
@@ -163,6 +173,9 @@ struct keyed_rows {
   // How many each group has, if they are wanted, and where they are. Then sums are not wanted, and the least and the
   // greatest number of a group are those in its buckets.
   std::uint8_t buckets = 0;
+  // If not 0: each group has one bucket, whose different numbers are listed. There is room for so many, of all groups.
+  // The least and the greatest number are not wanted then.
+  std::uint8_t listed = 0;
   std::array<row_key, most_row_keys> key{};
   std::array<group_buckets, most_groups_with_buckets> buckets_of{};
 
@@ -170,6 +183,14 @@ struct keyed_rows {
     return wants_sums || wants_least || wants_greatest || wants_counts || buckets > 0;
   }
   bool operator==(const keyed_rows&) const = default;
+};
+
+// Why a memory server has not called a function: what it says. Empty: it says nothing.
+inline constexpr std::size_t most_refusal_bytes = 256;
+struct function_refusal {
+  std::atomic<bool> is_of_far_tier{false};  // which calls no functions: there is nobody to be asked
+  std::atomic<bool> is_asked_for{false};    // by one of those who were refused
+  std::array<char, most_refusal_bytes> text{};
 };
 
 // A function on the bytes of a page, and what it is called with. The first members travel to memory servers.
@@ -189,6 +210,7 @@ struct page_function {
   using here = void (*)(const page_function& asked, const std::byte* part, std::size_t bytes, std::byte* result);
   here call_here = nullptr;
   std::atomic<bool>* refused = nullptr;  // set when the far tier has no such function, or does not call it now
+  function_refusal* why = nullptr;       // then gets the reason, unless it is null
 
   bool operator==(const page_function&) const = default;
 };
@@ -201,7 +223,7 @@ struct reduction {
   std::uint64_t highest = 0;
   reduction_kind kind = reduction_kind::summary;
   std::uint8_t shift = 0;
-  std::uint8_t groups = 0;                  // if has_groups(), or of_rows: how many, at least 1
+  std::uint8_t groups = 0;  // if has_groups(), or of_rows: how many, at least 1; of matches: see most_places()
   const page_function* function = nullptr;  // if computed: nothing else counts
   const keyed_rows* rows = nullptr;         // if of_rows
 

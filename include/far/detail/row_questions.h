@@ -39,7 +39,7 @@ class row_questions {
     // As many as possible: an answer is as long for a few.
     for (rows_.rows = most_rows; rows_.rows > 0 && !is_question(question()); rows_.rows /= 2) {
     }
-    if (rows_.buckets > 0 && rows_.rows > 0) choose_buckets();
+    if (rows_.buckets > 0 && rows_.rows > 0) choose_length();
   }
 
   // 0: the far tier is not asked.
@@ -47,6 +47,8 @@ class row_questions {
   [[nodiscard]] std::size_t groups() const { return numbers_.groups; }
   // Of each group, if they are wanted.
   [[nodiscard]] std::size_t buckets() const { return rows_.buckets; }
+  // Of all groups together, if they are listed: for how many different numbers there is room.
+  [[nodiscard]] std::size_t listed() const { return rows_.listed; }
   void set_buckets_of(std::size_t group, const group_buckets& where) { rows_.buckets_of[group] = where; }
 
   // Of rows that are not a whole question, nothing is asked. `first` begins a question.
@@ -105,15 +107,54 @@ class row_questions {
     return found;
   }
 
- private:
-  // As many as fit into an answer of an 80th of its pages. With few, it takes many questions to find anything.
-  void choose_buckets() {
-    constexpr std::uint8_t fewest = 8;
-    const auto fits = [&] { return is_question(question()) && bytes_of_answer(question()) <= bytes_of_pages() / 80; };
-    for (; rows_.buckets < most_buckets_of_rows && fits(); ++rows_.buckets) {
+  // The numbers that an answer lists of the only bucket of a group, and how often each occurs.
+  struct group_list {
+    std::size_t different = 0;
+    const std::byte* numbers = nullptr;
+    const std::byte* times = nullptr;
+    bool is_too_long = false;  // there is no room for them
+  };
+  // `found`: of_group().
+  template <typename T>
+  [[nodiscard]] group_list list_of_group(const group_answer<T>& found, std::size_t group) const {
+    const std::byte* const places = found.places - group * 2 * sizeof(std::uint16_t);
+    const std::byte* const different = places + groups() * 2 * sizeof(std::uint16_t);
+    const std::byte* const numbers = different + groups() * sizeof(std::uint16_t);
+    const auto count_at = [](const std::byte* counts, std::size_t i) -> std::size_t {
+      std::uint16_t count = 0;
+      std::memcpy(&count, counts + i * sizeof count, sizeof count);
+      return count;
+    };
+    std::size_t before = 0;
+    for (std::size_t i = 0; i < group; ++i) before += count_at(different, i);
+    const std::size_t count = count_at(different, group);
+    return {.different = count,
+            .numbers = numbers + before * sizeof(T),
+            .times = numbers + rows_.listed * sizeof(T) + before * sizeof(std::uint16_t),
+            .is_too_long = count == 0 && count_at(found.places, 1) > 0};
+  }
+  // Whether there is room for the numbers of all groups.
+  template <typename T>
+  [[nodiscard]] bool lists_all(const std::byte* answer) const {
+    for (std::size_t group = 0; group < groups(); ++group) {
+      if (list_of_group(of_group<T>(answer, group), group).is_too_long) return false;
     }
-    if (!fits()) --rows_.buckets;
-    if (rows_.buckets < fewest) rows_.rows = 0;
+    return true;
+  }
+
+ private:
+  // As many buckets as fit into an answer of a 100th of its pages, or listed numbers into one of a 160th. With few, it
+  // takes many questions to find anything.
+  void choose_length() {
+    constexpr std::uint8_t fewest = 8;
+    const bool lists = rows_.listed > 0;
+    std::uint8_t& length = lists ? rows_.listed : rows_.buckets;
+    const std::size_t most_bytes = bytes_of_pages() / (lists ? 160 : 100);
+    const auto fits = [&] { return is_question(question()) && bytes_of_answer(question()) <= most_bytes; };
+    for (; length < most_buckets_of_rows && fits(); ++length) {
+    }
+    if (!fits()) --length;
+    if (length < fewest) rows_.rows = 0;
   }
   // Of a question.
   [[nodiscard]] std::size_t bytes_of_pages() const {

@@ -18,8 +18,9 @@ constexpr std::uint64_t shortest_backoff_ns = 1'000'000;
 constexpr unsigned most_doublings = 10;
 constexpr std::uint64_t session_wait_ns = 1'000'000;  // until another connection has opened it
 
-// The most small requests that wait for the next advance().
+// The most small requests, and questions, that wait for the next advance().
 constexpr unsigned most_pushes_put_off = 16;
+constexpr unsigned most_questions_put_off = 96;
 
 }  // namespace
 
@@ -71,6 +72,13 @@ bool store_connection::push_soon(const completion_sink* sink) {
     ++pushes_;
     return true;
   }
+  push(sink);
+  pushes_ = 1;
+  return false;
+}
+
+bool store_connection::push_later(const completion_sink* sink) {
+  if (++pushes_ < most_questions_put_off) return true;
   push(sink);
   pushes_ = 1;
   return false;

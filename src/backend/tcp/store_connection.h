@@ -48,6 +48,7 @@ class store_connection : public transfer_connection {
   void enqueue(transfer& added) final FAR_REQUIRES(lock) { pending_.push(added); }
   void push(const completion_sink* sink) final FAR_REQUIRES(lock);
   [[nodiscard]] bool push_soon(const completion_sink* sink) final FAR_REQUIRES(lock);
+  [[nodiscard]] bool push_later(const completion_sink* sink) final FAR_REQUIRES(lock);
   std::uint64_t advance(const completion_sink* sink) final FAR_REQUIRES(lock);
 
   // It is closed, and not opened again. Requires: no transfer is under way.

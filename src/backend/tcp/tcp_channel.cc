@@ -112,7 +112,7 @@ std::size_t tcp_channel::submit(std::span<const request> batch) {
     }
     if (taken > 1 || batch[0].length_bytes > page_bytes) {
       over.push(this);
-    } else if (over.push_soon(this)) {
+    } else if (batch[0].reduce != nullptr ? over.push_later(this) : over.push_soon(this)) {
       wake_owner();
     }
   }

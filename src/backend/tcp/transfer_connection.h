@@ -51,6 +51,10 @@ class transfer_connection {
   // and travel together. Returns whether one waits: then somebody must not sleep without advance() before.
   [[nodiscard]] virtual bool push_soon(const completion_sink* sink) FAR_REQUIRES(lock) = 0;
 
+  // The same for one of many questions, of which the first waits as well: what a message has in front of them is as
+  // long as 20 of them.
+  [[nodiscard]] virtual bool push_later(const completion_sink* sink) FAR_REQUIRES(lock) = 0;
+
   // Does all that can be done now: connects, receives, sends, ends what is overdue. Returns when (in the clock's time)
   // it wants to be called again, if the descriptor is silent until then.
   virtual std::uint64_t advance(const completion_sink* sink) FAR_REQUIRES(lock) = 0;
