@@ -501,7 +501,7 @@ inline void sample_rows(group_table& table, std::size_t rows, const std::vector<
     is_many |= one->wants_sample() == sample_size::many;
   }
   if (wanting.empty()) return;
-  const std::size_t pieces = is_many ? most_pieces : most_pieces / 4;
+  const std::size_t pieces = is_many ? most_pieces : most_pieces / 2;
   const auto first_of = [&](std::size_t piece) { return rows / pieces * piece / rows_of_piece * rows_of_piece; };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
     table.prefetch(first_of(piece), rows_of_piece);

@@ -143,13 +143,12 @@ class row_questions {
   }
 
  private:
-  // As many buckets as fit into an answer of a 100th of its pages, or listed numbers into one of a 160th. With few, it
-  // takes many questions to find anything.
+  // As many buckets, or listed numbers, as fit into an answer of a 100th of its pages. With few, it takes many
+  // questions to find anything.
   void choose_length() {
     constexpr std::uint8_t fewest = 8;
-    const bool lists = rows_.listed > 0;
-    std::uint8_t& length = lists ? rows_.listed : rows_.buckets;
-    const std::size_t most_bytes = bytes_of_pages() / (lists ? 160 : 100);
+    std::uint8_t& length = rows_.listed > 0 ? rows_.listed : rows_.buckets;
+    const std::size_t most_bytes = bytes_of_pages() / 100;
     const auto fits = [&] { return is_question(question()) && bytes_of_answer(question()) <= most_bytes; };
     for (; length < most_buckets_of_rows && fits(); ++length) {
     }
