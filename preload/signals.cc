@@ -129,6 +129,7 @@ void reset_actions_in_child() noexcept {
   for (const own_action* own = installed; own != nullptr; own = own->next) {
     kernel_sigaction(static_cast<int>(own->number), &own->action, nullptr);
   }
+  open_program_actions_in_child();
   const lock_guard guard(wanted.lock);
   for (kernel_action* const action : {&wanted.of_sigbus, &wanted.of_sigsys}) {
     if (action->handler != reinterpret_cast<void*>(SIG_IGN)) *action = {};
