@@ -182,7 +182,10 @@ result<void> bring_in(void* context, std::uintptr_t address, std::size_t bytes, 
   const std::size_t alike =
       pager.uniform_bytes(first, round_up(address + bytes, page_bytes) - round_down(address, page_bytes), &is_far);
   if (!is_far) return error{"no far memory is there", EFAULT};
-  return pager.advise(first, alike, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  // As far as it is of one kind: what follows may be inaccessible, and the request would fail for all of it.
+  const result<pager::pager::mapping> found = pager.mapping_at(first, alike);
+  if (!found) return found.error();
+  return pager.advise(first, found.value().bytes, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 }
 
 void write_reports();
