@@ -54,7 +54,7 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
       pages(memory.base(), memory.pages()),
       segments(memory, pages),
       huge(memory, segments, pages),
-      plain(segments, huge, pages),
+      plain(segments, huge),
       workers_(workers),
       recorder_(find_recorder()),
       allocator_(segments),
