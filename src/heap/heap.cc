@@ -16,6 +16,7 @@
 #include "fiber/identity.h"
 #include "heap/checked.h"
 #include "heap/grace_periods.h"
+#include "heap/living_runtimes.h"
 #include "heap/scope_log.h"
 #include "heap/scope_records.h"
 
@@ -459,9 +460,7 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
     return false;
   }
   const auto at = reinterpret_cast<std::uintptr_t>(&owner);
-  if (memory.contains(at)) {
-    (*mine)->hold(at >> page_shift);
-  }
+  if (heap_with(at) != nullptr) (*mine)->hold(at >> page_shift);
   if (!begin_fetch(owner, value)) {
     end_prefetch();
     return true;
@@ -507,6 +506,14 @@ void object_heap::finish_prefetches() const {
   }
 }
 
+object_heap* object_heap::heap_with(std::uintptr_t address) {
+  return memory.contains(address) ? this : heap::heap_at(address);
+}
+
+const object_heap* object_heap::heap_with(std::uintptr_t address) const {
+  return memory.contains(address) ? this : heap::heap_at(address);
+}
+
 std::size_t object_heap::bytes_of(std::uint64_t value) const {
   const std::uintptr_t object = word::address(value);
   if (word::is_huge(value)) return huge.bytes_of(object);
@@ -537,9 +544,10 @@ void object_heap::validate() const {
         const owner_word* const owner = heap::header::owner(value);
         FAR_CHECK(owner != nullptr, "a live object has an owner");
         const auto at = reinterpret_cast<std::uintptr_t>(owner);
-        if (memory.contains(at) && !memory.is_resident(at)) return;
+        const object_heap* const around = heap_with(at);
+        if (around != nullptr && !around->memory.is_resident(at)) return;
         // One that was lost may be zeros now.
-        if (owner->load() == 0 && memory.contains(at) && !segments.holds_small_objects(at)) return;
+        if (owner->load() == 0 && around != nullptr && !around->segments.holds_small_objects(at)) return;
         FAR_CHECK(word::address(owner->load()) == object, "the owner that the header names owns the object");
       });
       FAR_CHECK(in_page == pages.objects_in(page), "the page's count is the number of its live bits");
