@@ -100,6 +100,9 @@ std::uintptr_t object_heap::take_place(std::size_t bytes, std::size_t alignment,
   while (true) {
     const std::uintptr_t place = allocator_.take(bytes, alignment, where, tag);
     log_use(heap::current_record(), place);
+    // The ends of other scopes take pages away at any time.
+    if (heap::is_checked()) [[unlikely]]
+      heap::note_new(place);
     if (try_bring_in(place, std::min(heap::allocator::bytes_ahead(place), bytes_ready_ahead))) return place;
     allocator_.abandon(place, where, tag);
     segments.remove_object(place, heap::units_for(bytes));
@@ -131,8 +134,6 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, std::size
     std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
   }
   header::at(object).store(header::make(owner, whole, kind));
-  if (heap::is_checked()) [[unlikely]]
-    heap::note_new(object);
   pages.set_live(object);
   pages.mark_used(object, heap::units_for(whole));
   if (where == segment_kind::lasting) make_ready(object, true);
@@ -454,6 +455,9 @@ void object_heap::prefetch_part(std::uint64_t value, std::size_t offset, std::si
 
 bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   if ((value & word::busy) != 0) return true;
+  // A copy that is in no scope would be taken away while it is made.
+  if (heap::is_checked()) [[unlikely]]
+    return true;
   auto mine = std::make_unique<heap::borrowed_hazard_log>();
   if (prefetches_.fetch_add(1, std::memory_order_relaxed) >= most_prefetches) {
     end_prefetch();

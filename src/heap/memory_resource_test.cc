@@ -204,8 +204,8 @@ void count_in_leaving_pages(const runtime_options& chosen) {
   far_memory.deallocate(first, pages * page_bytes);
 }
 
-// Zeros are put ahead of a walk of writes, also behind the memory that is being written. Nobody has these pages, so they
-// leave as those that nobody can write to.
+// Zeros are put ahead of a walk of writes, also behind the memory that is being written. Nobody has these pages, so
+// they leave as those that nobody can write to.
 TEST_P(memory_resource_test, what_is_written_to_memory_whose_pages_were_leaving_is_kept) {
   for (int round = 0; round < 10; ++round) count_in_leaving_pages(small());
 }

@@ -57,10 +57,10 @@ void ownership::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   while (!holding->is_resident(at)) holding->fetch_or_end(at);
 }
 
-// Holds the object's page, unless it is null, huge, or of another runtime. Afterwards the word, as returned, is not fetching, nor moving,
-// unless a move is not to be called off; and the page is either resident, and stays so while it is held, or away. A
-// resident page can mostly be written: the header's lock would otherwise meet the hardware guard, whose thread takes
-// two context switches.
+// Holds the object's page, unless it is null, huge, or of another runtime. Afterwards the word, as returned, is not
+// fetching, nor moving, unless a move is not to be called off; and the page is either resident, and stays so while it
+// is held, or away. A resident page can mostly be written: the header's lock would otherwise meet the hardware guard,
+// whose thread takes two context switches.
 ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
   bool asked_to_write = false;
   while (true) {
