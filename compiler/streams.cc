@@ -34,6 +34,7 @@ class splitter : function_pass {
     for (llvm::Loop* const loop : loops_.getLoopsInPreorder()) {
       if (std::optional<plan> found = look_at(*loop)) plans.push_back(std::move(*found));
     }
+    for (plan& one : plans) one.has_quiet_body = wants_quiet_body(one, plans);
     for (plan& one : plans) expand(one);
     for (plan& one : plans) split(one, function_, emit_);
     return !plans.empty();
@@ -55,6 +56,7 @@ class splitter : function_pass {
   void find_counter(const llvm::Loop& loop, plan& chosen);
   bool merge(plan& chosen, const gather& fresh);
   bool merge(plan& chosen, const slice& fresh);
+  static bool wants_quiet_body(const plan& one, llvm::ArrayRef<plan> all);
   void expand(plan& one);
 };
 
@@ -337,6 +339,12 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
                         {"gather", true, how + (one.next.empty() ? "computed" : "computed, followed")});
   }
   return chosen;
+}
+
+// A loop that looks ahead in vain natively would have guards, too. Loops inside it must stay as they are.
+bool splitter::wants_quiet_body(const plan& one, llvm::ArrayRef<plan> all) {
+  if (one.keeps_copy || one.is_regular || !one.must_look_ahead() || !can_be_doubled(*one.loop)) return false;
+  return llvm::none_of(all, [&one](const plan& other) { return &other != &one && one.loop->contains(other.loop); });
 }
 
 void splitter::expand(plan& one) {

@@ -52,6 +52,7 @@ static void miss(const void* address, size_t size, uint64_t packed, struct far_h
     gather((uintptr_t)address >> 12, size / 4096 + 1, packed);
   } else if (size % 4096 == 1) {
     counted.guards += size / 4096 + 1;
+    if ((packed & 2) == 0) ++counted.marking;
   } else {
     ++counted.calls;
     if (packed & 1) ++counted.written_calls;

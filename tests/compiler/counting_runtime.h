@@ -20,6 +20,7 @@ struct stream_counts {
   uintptr_t low;
   uintptr_t high;
   uint64_t guards;
+  uint64_t marking;  // calls of guards and for gathers that mark the page as used
   uint64_t batched;  // pages that guards of a batch requested before they waited for the first one
   uint64_t objects;  // of -ffar-objects: reads,
   uint64_t copied;   // and objects that were named ahead
