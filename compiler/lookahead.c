@@ -171,22 +171,35 @@ struct column_memory {
   const char* start;
   int64_t step;
   uint64_t iterations;
-  const char* low; /* walks that begin from here to `high` need no look, */
-  const char* high;
-  uint64_t evicted; /* if no more pages than a few have left since this was *has_evicted */
+  uintptr_t low; /* walks that begin from here to `high` need no look, */
+  uintptr_t high;
+  uint64_t evicted; /* if no batch of pages, or few for so many rows, has left since this was *has_evicted */
   int64_t margin;   /* so far beside its rows it looks, for the walks that follow: downwards if negative */
   bool needs_look;  /* this walk */
 };
 __attribute__((tls_model("initial-exec"))) static __thread struct column_memory columns[4];
-/* In batches of up to 64 pages. */
-static const uint64_t few_batches = 8;
-/* What walks that follow are going to need beside the rows is fetched with them, for so many rows at most. */
+/* A look at so many rows costs less than a batch of pages that leave. */
+static const uint64_t rows_of_a_batch = 4096;
+/* Of no more rows, what the walks that follow are going to need beside them is fetched, too, and some of it is waited
+ * for, so that these walks need no look. */
+static const int64_t waited_bytes = 1024, margin_bytes = 4096;
 static const uint64_t most_rows_beside = 512;
-static const int64_t margin_bytes = 4096;
 
-/* Of the margin, what the next walks find without a look of theirs. */
 static int64_t waited_for(int64_t margin) {
-  return margin / 4;
+  return nearer(margin, margin < 0 ? -waited_bytes : waited_bytes);
+}
+
+/* The walks whose rows lie on the same pages: rows that are whole pages apart move through them together. */
+static void cover_pages(struct column_memory* memory, uint64_t row_bytes) {
+  const uintptr_t page = 4096;
+  const uintptr_t first = (uintptr_t)memory->start;
+  const uintptr_t last = first + row_bytes - 1;
+  const uintptr_t before = row_bytes - 1;
+  const bool are_together = (uint64_t)memory->step % page == 0;
+  const uintptr_t low = first / page * page, other_low = last / page * page - before;
+  const uintptr_t high = first | (page - 1), other_high = (last | (page - 1)) - before;
+  memory->low = !are_together ? first : low > other_low ? low : other_low;
+  memory->high = !are_together ? first : high < other_high ? high : other_high;
 }
 
 /* A walk begins. */
@@ -195,19 +208,21 @@ static void begin_walk(struct column_memory* memory, const struct far_column* co
   const uint64_t evicted = __atomic_load_n(__farheap_compiled.has_evicted, __ATOMIC_RELAXED);
   const bool continues = memory->column == column && memory->step == step && iterations <= memory->iterations;
   const int64_t further = (int64_t)((uintptr_t)start - (uintptr_t)memory->start);
+  const bool is_covered = (uintptr_t)start >= memory->low && (uintptr_t)start <= memory->high;
+  const bool are_here = evicted - memory->evicted <= iterations / rows_of_a_batch;
   memory->start = start;
-  const bool is_covered = (uintptr_t)start >= (uintptr_t)memory->low && (uintptr_t)start <= (uintptr_t)memory->high;
-  memory->needs_look = !continues || !is_covered || evicted - memory->evicted >= few_batches;
+  memory->needs_look = !continues || !is_covered || !are_here;
   if (!memory->needs_look) return;
-  const bool is_near = continues && further != 0 && nearer(further, margin_bytes) == further;
-  const bool looks_beside = is_near && iterations <= most_rows_beside;
-  memory->margin = !looks_beside ? 0 : further < 0 ? -margin_bytes : margin_bytes;
-  memory->low = start + (memory->margin < 0 ? waited_for(memory->margin) : 0);
-  memory->high = start + (memory->margin > 0 ? waited_for(memory->margin) : 0);
   memory->column = column;
   memory->step = step;
   memory->iterations = iterations;
   memory->evicted = evicted;
+  memory->margin = 0;
+  cover_pages(memory, column->row_bytes);
+  if (!continues || iterations > most_rows_beside || further == 0 || nearer(further, margin_bytes) != further) return;
+  memory->margin = further < 0 ? -margin_bytes : margin_bytes;
+  memory->low = (uintptr_t)start - (further < 0 ? waited_bytes : 0);
+  memory->high = (uintptr_t)start + (further < 0 ? 0 : waited_bytes);
 }
 
 /* Looks at the rows [from, to), and `margin` beside each. Rows that lie side by side need no look each. */
