@@ -37,7 +37,11 @@ class chunker {
   // Whether the copy may run while pages are far, once they are reported: it has no guards.
   bool runs_reported_rows() const { return plan_.keeps_copy && plan_.is_regular && !plan_.looks_ahead(); }
   llvm::Value* is_at_rest(llvm::IRBuilder<>& at);
+  llvm::SmallVector<llvm::BasicBlock*, 8> clone_body(llvm::ValueToValueMapTy& map);
+  void be_quiet(llvm::ArrayRef<llvm::BasicBlock*> blocks);
   llvm::BasicBlock* copy();
+  void add_quiet_body(llvm::BasicBlock* enter, llvm::ArrayRef<llvm::BasicBlock*> at_rest, llvm::BasicBlock* end);
+  void be_small();
   llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
   llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk, llvm::BasicBlock* plain);
   progress begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter, llvm::PHINode* rest);
@@ -148,6 +152,18 @@ void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::Basi
 
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
 
+// The values with which the loop's header begins pass through the chunk's block. `counter`: that of the loop, there.
+state carry_in(const plan& one, llvm::BasicBlock* before, llvm::IRBuilder<>& chunk, llvm::PHINode** counter) {
+  state carried;
+  for (llvm::PHINode& phi : one.loop->getHeader()->phis()) {
+    llvm::PHINode* const outer = chunk.CreatePHI(phi.getType(), 2, phi.getName() + ".farheap");
+    outer->addIncoming(phi.getIncomingValueForBlock(before), before);
+    carried.push_back(outer);
+    if (&phi == one.counter) *counter = outer;
+  }
+  return carried;
+}
+
 // Values that the loop's header takes from its latch pass through the end of the chunk into the next one.
 void carry_on(const llvm::Loop& loop, const state& carried, llvm::BasicBlock* enter, llvm::IRBuilder<>& chunk_end) {
   llvm::BasicBlock* const latch = loop.getLoopLatch();
@@ -204,30 +220,39 @@ void count_iterations(const llvm::Loop& loop, llvm::Value* count, llvm::BasicBlo
   branch->setMetadata(llvm::LLVMContext::MD_prof, nullptr);
 }
 
+llvm::SmallVector<llvm::BasicBlock*, 8> chunker::clone_body(llvm::ValueToValueMapTy& map) {
+  llvm::SmallVector<llvm::BasicBlock*, 8> blocks;
+  for (llvm::BasicBlock* const original : plan_.loop->blocks()) {
+    llvm::BasicBlock* const one = llvm::CloneBasicBlock(original, map, ".farheap.copy", &function_);
+    one->moveBefore(plan_.loop->getHeader());
+    map[original] = one;
+    blocks.push_back(one);
+  }
+  return blocks;
+}
+
+// No guards in these.
+void chunker::be_quiet(llvm::ArrayRef<llvm::BasicBlock*> blocks) {
+  for (llvm::BasicBlock* const one : blocks) {
+    for (llvm::Instruction& access : *one) {
+      if (!access.mayReadOrWriteMemory()) continue;
+      access.setMetadata(quiet_metadata, llvm::MDNode::get(function_.getContext(), {}));
+    }
+  }
+}
+
 // The loop as it is, with a block in front of it, which is returned.
 llvm::BasicBlock* chunker::copy() {
   llvm::Loop& loop = *plan_.loop;
   llvm::BasicBlock* const exit = loop.getExitBlock();
   llvm::BasicBlock* const preheader = loop.getLoopPreheader();
   llvm::ValueToValueMapTy map;
-  llvm::SmallVector<llvm::BasicBlock*, 8> blocks;
-  for (llvm::BasicBlock* const original : loop.blocks()) {
-    llvm::BasicBlock* const one = llvm::CloneBasicBlock(original, map, ".farheap.copy", &function_);
-    one->moveBefore(loop.getHeader());
-    map[original] = one;
-    blocks.push_back(one);
-  }
+  const llvm::SmallVector<llvm::BasicBlock*, 8> blocks = clone_body(map);
   auto* const header = llvm::cast<llvm::BasicBlock>(map[loop.getHeader()]);
   llvm::BasicBlock* const before = block("farheap.copy", header);
   map[preheader] = before;
   llvm::remapInstructionsInBlocks(blocks, map);
-  for (llvm::BasicBlock* const one : blocks) {
-    for (llvm::Instruction& access : *one) {
-      if (is_quiet() && access.mayReadOrWriteMemory()) {
-        access.setMetadata(quiet_metadata, llvm::MDNode::get(function_.getContext(), {}));
-      }
-    }
-  }
+  if (is_quiet()) be_quiet(blocks);
   llvm::IRBuilder<>(before).CreateBr(header);
   for (llvm::PHINode& phi : exit->phis()) {
     llvm::Value* const out = phi.getIncomingValueForBlock(loop.getLoopLatch());
@@ -236,6 +261,33 @@ llvm::BasicBlock* chunker::copy() {
                     llvm::cast<llvm::BasicBlock>(map[loop.getLoopLatch()]));
   }
   return before;
+}
+
+// Of a loop that is split: a second body beside the first one, between the same blocks, for chunks that `enter` is told
+// of by the blocks `at_rest`.
+void chunker::add_quiet_body(llvm::BasicBlock* enter, llvm::ArrayRef<llvm::BasicBlock*> at_rest,
+                             llvm::BasicBlock* end) {
+  llvm::BasicBlock* const header = plan_.loop->getHeader();
+  llvm::BasicBlock* const latch = plan_.loop->getLoopLatch();
+  llvm::ValueToValueMapTy map;
+  const llvm::SmallVector<llvm::BasicBlock*, 8> blocks = clone_body(map);
+  llvm::remapInstructionsInBlocks(blocks, map);
+  be_quiet(blocks);
+  for (llvm::PHINode& phi : end->phis()) {
+    llvm::Value* const out = phi.getIncomingValueForBlock(latch);
+    const auto copied = map.find(out);
+    phi.addIncoming(copied != map.end() ? static_cast<llvm::Value*>(copied->second) : out,
+                    llvm::cast<llvm::BasicBlock>(map[latch]));
+  }
+  llvm::IRBuilder<> choice(enter, enter->begin());
+  llvm::PHINode* const is_told = choice.CreatePHI(choice.getInt1Ty(), 3, "farheap.told");
+  for (llvm::BasicBlock* const from : llvm::predecessors(enter)) {
+    is_told->addIncoming(choice.getInt1(!llvm::is_contained(at_rest, from)), from);
+  }
+  enter->getTerminator()->eraseFromParent();
+  choice.SetInsertPoint(enter);
+  choice.CreateCondBr(is_told, header, llvm::cast<llvm::BasicBlock>(map[header]),
+                      llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
 }
 
 // A loop with few iterations takes one comparison and two branches more than it did, and one without guards another
@@ -270,7 +322,12 @@ llvm::BasicBlock* chunker::branch_to_copy(llvm::BasicBlock* preheader, llvm::Bas
     at.SetInsertPoint(served);
   }
   at.CreateCondBr(is_at_rest(at), plain, chunk, llvm::MDBuilder(function_.getContext()).createLikelyBranchWeights());
-  // Long walks wait for memory: small code will do.
+  be_small();
+  return at.GetInsertBlock();
+}
+
+// Walks of which reports tell wait for memory: small code will do.
+void chunker::be_small() {
   llvm::LLVMContext& context = function_.getContext();
   llvm::Metadata* const no_unrolling[] = {llvm::MDString::get(context, "llvm.loop.unroll.disable")};
   llvm::Metadata* const no_vectors[] = {llvm::MDString::get(context, "llvm.loop.vectorize.enable"),
@@ -278,7 +335,6 @@ llvm::BasicBlock* chunker::branch_to_copy(llvm::BasicBlock* preheader, llvm::Bas
   plan_.loop->setLoopID(llvm::makePostTransformationMetadata(
       context, plan_.loop->getLoopID(), {"llvm.loop.unroll.", "llvm.loop.interleave.", "llvm.loop.vectorize."},
       {llvm::MDNode::get(context, no_unrolling), llvm::MDNode::get(context, no_vectors)}));
-  return at.GetInsertBlock();
 }
 
 // What is left to do, or as much of it as fits into a chunk. A loop with a copy gets here only after the first
@@ -306,7 +362,8 @@ progress chunker::begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, l
 //     preheader -> chunk (phis of the loop's state) -> check -> tell -> enter -> header ... latch -> chunk end
 //
 // and from there to the next chunk, or the exit. Short loops go from chunk to enter, or from the preheader to a copy of
-// the loop. The loop keeps its body. It counts the iterations of the chunk, and leaves after them.
+// the loop. What enters without having been told may run a second body, without guards. The loop keeps its body. It
+// counts the iterations of the chunk, and leaves after them.
 void chunker::run() {
   llvm::Loop& loop = *plan_.loop;
   llvm::BasicBlock* before = loop.getLoopPreheader();
@@ -336,14 +393,8 @@ void chunker::run() {
   begin.SetCurrentDebugLocation(header->getTerminator()->getDebugLoc());
   llvm::PHINode* const rest = begin.CreatePHI(begin.getInt64Ty(), 2, "farheap.rest");
   llvm::PHINode* counter = nullptr;
-  state carried;
-  for (llvm::PHINode& phi : header->phis()) {
-    llvm::PHINode* const outer = begin.CreatePHI(phi.getType(), 2, phi.getName() + ".farheap");
-    outer->addIncoming(phi.getIncomingValueForBlock(before), before);
-    carried.push_back(outer);
-    if (&phi == plan_.counter) counter = outer;
-  }
-  const llvm::BasicBlock* direct = nullptr;
+  const state carried = carry_in(plan_, before, begin, &counter);
+  llvm::BasicBlock* direct = nullptr;
   if (plan_.keeps_copy) {
     begin.CreateBr(check);
   } else {
@@ -371,9 +422,15 @@ void chunker::run() {
   rest->addIncoming(behind, end);
   chunk_end.CreateCondBr(chunk_end.CreateICmpEQ(behind, chunk_end.getInt64(0)), exit, chunk);
 
-  if (counter == nullptr) return count_iterations(loop, count, enter, end);
-  llvm::IRBuilder<> last(enter->getTerminator());
-  end_chunk(plan_, counter, count, last, end);
+  if (counter == nullptr) {
+    count_iterations(loop, count, enter, end);
+  } else {
+    llvm::IRBuilder<> last(enter->getTerminator());
+    end_chunk(plan_, counter, count, last, end);
+  }
+  if (!plan_.has_quiet_body) return;
+  add_quiet_body(enter, {check, direct}, end);
+  be_small();
 }
 
 }  // namespace
@@ -399,7 +456,10 @@ void sink(llvm::ArrayRef<llvm::Instruction*> expanded, llvm::ArrayRef<llvm::Basi
 }
 
 bool can_keep_copy(const llvm::Loop& loop) {
-  if (!loop.isInnermost() || loop.getParentLoop() == nullptr) return false;
+  return loop.isInnermost() && loop.getParentLoop() != nullptr && can_be_doubled(loop);
+}
+
+bool can_be_doubled(const llvm::Loop& loop) {
   std::size_t instructions = 0;
   for (const llvm::BasicBlock* const block : loop.blocks()) {
     if (block->hasAddressTaken()) return false;

@@ -41,10 +41,11 @@ struct plan {
   const llvm::SCEV* iterations_less_one = nullptr;
   llvm::PHINode* counter = nullptr;  // of the loop, if it can end a chunk
   bool counts_down = false;
-  bool keeps_copy = false;  // the loop as it was, for few iterations and for runs without a runtime
-  bool is_watched = false;  // the loop is not split: all that it reports are columns
-  bool is_short = false;    // ... once, in front of it
-  bool is_regular = true;   // all that it accesses is in order, does not change, or is told
+  bool keeps_copy = false;      // the loop as it was, for few iterations and for runs without a runtime
+  bool has_quiet_body = false;  // each chunk that begins before a page has left runs a body without guards
+  bool is_watched = false;      // the loop is not split: all that it reports are columns
+  bool is_short = false;        // ... once, in front of it
+  bool is_regular = true;       // all that it accesses is in order, does not change, or is told
   std::uint64_t chunk_iterations = 0;
   std::uint64_t stream_iterations = 0;  // streams are reported after so many: a multiple of a chunk
   std::uint64_t idle_iterations = 0;    // before the first eviction the loop looks after so many: a multiple of these
@@ -65,6 +66,9 @@ struct plan {
     return !slices.empty() || !columns.empty() || llvm::any_of(gathers, [](const gather& one) { return !one.of_rows; });
   }
 };
+
+// Whether the loop is so small that it may be there twice, and can be.
+[[nodiscard]] bool can_be_doubled(const llvm::Loop& loop);
 
 // Whether the loop is worth a copy that stays as it is, and can have one.
 [[nodiscard]] bool can_keep_copy(const llvm::Loop& loop);

@@ -36,6 +36,7 @@ class splitter : function_pass {
     for (llvm::Loop* const loop : loops_.getLoopsInPreorder()) {
       if (std::optional<plan> found = look_at(*loop)) plans.push_back(std::move(*found));
     }
+    for (plan& one : plans) one.has_quiet_body = wants_quiet_body(one, plans);
     for (plan& one : plans) expand(one);
     for (plan& one : plans) {
       if (one.is_watched) watch(one, function_, loops_, emit_);
@@ -69,6 +70,7 @@ class splitter : function_pass {
   void choose_watch(llvm::Loop& loop, plan& chosen);
   void choose_chunks(plan& chosen);
   void report(const plan& chosen, const char* why_not);
+  static bool wants_quiet_body(const plan& one, llvm::ArrayRef<plan> all);
   void expand(plan& one);
 };
 
@@ -430,6 +432,12 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   report(chosen, why_not);
   if (why_not != nullptr) return std::nullopt;
   return chosen;
+}
+
+// A loop that looks ahead in vain natively would have guards, too. Loops inside it must stay as they are.
+bool splitter::wants_quiet_body(const plan& one, llvm::ArrayRef<plan> all) {
+  if (one.keeps_copy || one.is_regular || !one.must_look_ahead() || !can_be_doubled(*one.loop)) return false;
+  return llvm::none_of(all, [&one](const plan& other) { return &other != &one && one.loop->contains(other.loop); });
 }
 
 void splitter::expand(plan& one) {
