@@ -14,6 +14,7 @@ SLOW_PATH void __farheap_guards(void);
 SLOW_PATH void __farheap_hot(void);
 SLOW_PATH uint64_t __farheap_read(void);
 SLOW_PATH void __farheap_stream(void);
+SLOW_PATH void __farheap_column(void);
 SLOW_PATH void __farheap_gather(void);
 SLOW_PATH uint64_t __farheap_look(void);
 SLOW_PATH void __farheap_ahead(void);
@@ -26,6 +27,7 @@ SLOW_PATH uint64_t __farheap_read(void) {
   return 0;
 }
 SLOW_PATH void __farheap_stream(void) {}
+SLOW_PATH void __farheap_column(void) {}
 SLOW_PATH void __farheap_gather(void) {}
 SLOW_PATH uint64_t __farheap_look(void) {
   return 0;

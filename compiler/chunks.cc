@@ -45,7 +45,6 @@ class chunker {
   llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
   llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk, llvm::BasicBlock* plain);
   progress begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter, llvm::PHINode* rest);
-  void sink(llvm::ArrayRef<llvm::BasicBlock*> reports);
   void tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter, llvm::BasicBlock* plain);
   void tell_streams(llvm::IRBuilder<>& at, const progress& chunk);
   void tell_gathers(llvm::IRBuilder<>& at, const progress& chunk);
@@ -137,6 +136,9 @@ void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::Basi
   }
   progress now = chunk;
   if (plan_.looks_ahead()) now.done = at.CreateSub(plan_.iterations, chunk.rest, "farheap.done");
+  for (std::size_t i = 0; i < plan_.columns.size(); ++i) {
+    tell_column(plan_, i, {plan_.column_starts[i], false, now.rest}, function_, emit_, at);
+  }
   tell_gathers(at, now);
   look_ahead(at, now);
   if (runs_reported_rows()) {
@@ -145,7 +147,7 @@ void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::Basi
   } else {
     at.CreateBr(enter);
   }
-  sink(reports);
+  sink(plan_.expanded, reports);
 }
 
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
@@ -335,19 +337,6 @@ void chunker::be_small() {
       {llvm::MDNode::get(context, no_unrolling), llvm::MDNode::get(context, no_vectors)}));
 }
 
-// What only the reports need is computed there, or in the first of their blocks: loops that report nothing neither
-// compute nor keep it.
-void chunker::sink(llvm::ArrayRef<llvm::BasicBlock*> reports) {
-  for (llvm::Instruction* const one : llvm::reverse(plan_.expanded)) {
-    if (one->use_empty() || llvm::isa<llvm::PHINode>(one) || one->mayReadOrWriteMemory()) continue;
-    llvm::SmallPtrSet<llvm::BasicBlock*, 4> users;
-    for (llvm::User* const user : one->users()) users.insert(llvm::cast<llvm::Instruction>(user)->getParent());
-    if (!llvm::all_of(users, [reports](llvm::BasicBlock* user) { return llvm::is_contained(reports, user); })) continue;
-    llvm::BasicBlock* const to = users.size() == 1 ? *users.begin() : reports.front();
-    one->moveBefore(*to, to->getFirstInsertionPt());
-  }
-}
-
 // What is left to do, or as much of it as fits into a chunk. A loop with a copy gets here only after the first
 // eviction.
 progress chunker::begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter,
@@ -388,7 +377,7 @@ void chunker::run() {
   llvm::BasicBlock* const enter = block("farheap.enter", header);
   llvm::BasicBlock* const end = block("farheap.chunk.end", exit);
 
-  if (plan_.looks_ahead()) record_ = emit_.loop_of(function_);
+  if (!plan_.gathers.empty() || !plan_.slices.empty()) record_ = emit_.loop_of(function_);
   for (llvm::Instruction* const access : plan_.told) access->setMetadata(told_metadata, llvm::MDNode::get(context, {}));
   llvm::BasicBlock* plain = nullptr;
   if (plan_.keeps_copy) {
@@ -445,6 +434,26 @@ void chunker::run() {
 }
 
 }  // namespace
+
+void tell_column(const plan& one, std::size_t number, const column_report& call, const llvm::Function& user,
+                 emitter& emit, llvm::IRBuilder<>& at) {
+  const column& told = one.columns[number];
+  llvm::Constant* const record =
+      emit.column_of(told.row_bytes, one.chunk_iterations, told.accessed.write, call.is_here, user);
+  at.CreateCall(emit.column(), {call.from, one.column_steps[number], one.iterations, call.rest, record})
+      ->setCallingConv(llvm::CallingConv::PreserveMost);
+}
+
+void sink(llvm::ArrayRef<llvm::Instruction*> expanded, llvm::ArrayRef<llvm::BasicBlock*> reports) {
+  for (llvm::Instruction* const one : llvm::reverse(expanded)) {
+    if (one->use_empty() || llvm::isa<llvm::PHINode>(one) || one->mayReadOrWriteMemory()) continue;
+    llvm::SmallPtrSet<llvm::BasicBlock*, 4> users;
+    for (llvm::User* const user : one->users()) users.insert(llvm::cast<llvm::Instruction>(user)->getParent());
+    if (!llvm::all_of(users, [reports](llvm::BasicBlock* user) { return llvm::is_contained(reports, user); })) continue;
+    llvm::BasicBlock* const to = users.size() == 1 ? *users.begin() : reports.front();
+    one->moveBefore(*to, to->getFirstInsertionPt());
+  }
+}
 
 bool can_keep_copy(const llvm::Loop& loop) {
   return loop.isInnermost() && loop.getParentLoop() != nullptr && can_be_doubled(loop);

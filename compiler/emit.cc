@@ -3,6 +3,7 @@
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/TargetParser/Triple.h"
 #include "marks.h"
 
@@ -118,6 +119,16 @@ llvm::Constant* emitter::walk_of(llvm::ArrayRef<walked> streams, std::uint64_t i
                                   "__farheap_walk");
 }
 
+llvm::Constant* emitter::column_of(std::uint64_t row_bytes, std::uint64_t rows, bool write, bool is_here,
+                                   const llvm::Function& user) {
+  llvm::Type* const half = llvm::Type::getInt32Ty(context_);
+  llvm::Constant* const value = llvm::ConstantStruct::getAnon(
+      {site_of(user), llvm::ConstantInt::get(half, row_bytes), llvm::ConstantInt::get(half, rows),
+       llvm::ConstantInt::get(llvm::Type::getInt64Ty(context_), (write ? 1u : 0u) | (is_here ? 2u : 0u))});
+  return new llvm::GlobalVariable(module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage, value,
+                                  "__farheap_rows");
+}
+
 llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result) {
   llvm::FunctionType* const type =
       llvm::FunctionType::get(result != nullptr ? result : llvm::Type::getVoidTy(context_), parameters, false);
@@ -162,6 +173,12 @@ llvm::FunctionCallee emitter::stream() {
   llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
   llvm::Type* const word = llvm::Type::getInt64Ty(context_);
   return slow_path(stream_call, {pointer, word, word, pointer, pointer, pointer});
+}
+
+llvm::FunctionCallee emitter::column() {
+  llvm::Type* const pointer = llvm::PointerType::getUnqual(context_);
+  llvm::Type* const word = llvm::Type::getInt64Ty(context_);
+  return slow_path(column_call, {pointer, word, word, word, pointer});
 }
 
 llvm::FunctionCallee emitter::gather() {
@@ -211,6 +228,24 @@ llvm::Value* emitter::state_of(llvm::IRBuilder<>& at, llvm::Value* address) {
   llvm::Value* const index = at.CreateAnd(page, load(at, field::mask));
   llvm::Value* const state_at = at.CreatePtrAdd(load(at, field::states), index);
   return at.CreateLoad(at.getInt8Ty(), state_at);
+}
+
+llvm::SmallVector<touch, 2> touches_of(llvm::Instruction& access) {
+  llvm::SmallVector<touch, 2> found;
+  if (access.isVolatile()) return found;
+  if (llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access)) {
+    const llvm::TypeSize bytes = access.getDataLayout().getTypeStoreSize(llvm::getLoadStoreType(&access));
+    found.push_back({&access, pointer, bytes.isScalable() ? 0 : bytes.getFixedValue(), access.mayWriteToMemory()});
+  }
+  auto* const call = llvm::dyn_cast<llvm::MemIntrinsic>(&access);
+  const auto* const length = call == nullptr ? nullptr : llvm::dyn_cast<llvm::ConstantInt>(call->getLength());
+  if (length == nullptr) return found;
+  const std::uint64_t bytes = length->getValue().getLimitedValue();
+  found.push_back({&access, call->getRawDest(), bytes, true});
+  if (auto* const transfer = llvm::dyn_cast<llvm::MemTransferInst>(call)) {
+    found.push_back({&access, transfer->getRawSource(), bytes, false});
+  }
+  return found;
 }
 
 bool is_own(const llvm::Value* pointer) {

@@ -15,6 +15,18 @@ struct walked {
   bool overwrites = false;
 };
 
+// What an instruction accesses at one place.
+struct touch {
+  llvm::Instruction* access;
+  llvm::Value* pointer;
+  std::uint64_t bytes;  // 0: not known
+  bool write;
+};
+
+// The places that a load or a store accesses, or a memcpy(), memmove() or memset() of a constant length; none of what
+// is volatile.
+[[nodiscard]] llvm::SmallVector<touch, 2> touches_of(llvm::Instruction& access);
+
 class emitter {
  public:
   explicit emitter(llvm::Module& module) : module_(module), context_(module.getContext()) {}
@@ -31,9 +43,13 @@ class emitter {
   llvm::Value* load_rest(llvm::IRBuilder<>& at, llvm::Constant* loop);
   // The struct far_walk of streams that are told together.
   llvm::Constant* walk_of(llvm::ArrayRef<walked> streams, std::uint64_t iterations, const llvm::Function& user);
+  // The struct far_column of one that is reported every `rows` rows, by the first row or by the one that it is at.
+  llvm::Constant* column_of(std::uint64_t row_bytes, std::uint64_t rows, bool write, bool is_here,
+                            const llvm::Function& user);
   // Functions of support.c; cold, and gentle on the caller's registers.
   llvm::FunctionCallee guard(bool write);
   llvm::FunctionCallee stream();
+  llvm::FunctionCallee column();
   llvm::FunctionCallee gather();
   llvm::FunctionCallee look();
   llvm::FunctionCallee ahead();

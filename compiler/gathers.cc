@@ -14,6 +14,9 @@ bool is_harmless(const llvm::Instruction& one) {
   if (one.isVolatile() || one.isAtomic() || !llvm::isGuaranteedToTransferExecutionToSuccessor(&one)) return false;
   const auto* const call = llvm::dyn_cast<llvm::CallBase>(&one);
   if (call == nullptr || call->doesNotAccessMemory()) return true;
+  if (const auto* const moved = llvm::dyn_cast<llvm::MemIntrinsic>(call)) {
+    return llvm::isa<llvm::ConstantInt>(moved->getLength());
+  }
   const auto* const intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(call);
   return intrinsic != nullptr && intrinsic->isAssumeLikeIntrinsic();
 }
@@ -34,7 +37,11 @@ bool is_written(const llvm::Loop& loop, const llvm::LoadInst& index) {
   for (const llvm::BasicBlock* const block : loop.blocks()) {
     for (const llvm::Instruction& one : *block) {
       const auto* const store = llvm::dyn_cast<llvm::StoreInst>(&one);
-      if (store != nullptr && llvm::getUnderlyingObject(store->getPointerOperand(), 12) == array) return true;
+      const auto* const call = llvm::dyn_cast<llvm::MemIntrinsic>(&one);
+      const llvm::Value* const to = store != nullptr  ? store->getPointerOperand()
+                                    : call != nullptr ? call->getRawDest()
+                                                      : nullptr;
+      if (to != nullptr && llvm::getUnderlyingObject(to, 12) == array) return true;
     }
   }
   return false;
@@ -152,15 +159,14 @@ std::optional<gather> gather_at(const llvm::SCEV* address, gather found, llvm::L
 
 }  // namespace
 
-std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop, llvm::ScalarEvolution& evolution,
+std::optional<gather> gather_of(const touch& accessed, llvm::Loop& loop, llvm::ScalarEvolution& evolution,
                                 const llvm::DominatorTree& dominators, const char** why_not) {
-  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
   const char* why_local = nullptr;
-  if (pointer == nullptr || !may_be_far(access, pointer, &why_local)) return std::nullopt;
+  if (!may_be_far(*accessed.access, accessed.pointer, &why_local)) return std::nullopt;
   gather found{};
-  found.access = &access;
-  found.write = llvm::isa<llvm::StoreInst>(access);
-  return gather_at(evolution.getSCEV(pointer), found, loop, evolution, dominators, why_not);
+  found.access = accessed.access;
+  found.write = accessed.write;
+  return gather_at(evolution.getSCEV(accessed.pointer), found, loop, evolution, dominators, why_not);
 }
 
 std::optional<gather> rows_of(llvm::Instruction& access, llvm::Loop& loop, const llvm::LoopInfo& loops,

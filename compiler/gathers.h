@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "emit.h"
 #include "llvm/Analysis/LoopInfo.h"
 #include "llvm/Analysis/ScalarEvolution.h"
 #include "llvm/IR/Dominators.h"
@@ -32,9 +33,8 @@ struct gather {
 
 // The access as a gather of `loop`; nothing if it is none, or the loop writes to the array of indices. Requires that
 // the access happens in each iteration, and may_read_ahead().
-[[nodiscard]] std::optional<gather> gather_of(llvm::Instruction& access, llvm::Loop& loop,
-                                              llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators,
-                                              const char** why_not);
+[[nodiscard]] std::optional<gather> gather_of(const touch& accessed, llvm::Loop& loop, llvm::ScalarEvolution& evolution,
+                                              const llvm::DominatorTree& dominators, const char** why_not);
 
 // The places where the rows begin that an inner loop walks over, as in `for (at = first[i]; at < first[i + 1]; ++at)
 // sum += a[at]`: a gather a[first[i]] of `loop`. The access stays one in order; most rows are too short to be reported

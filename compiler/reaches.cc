@@ -17,8 +17,10 @@ scope_set scopes_around(const llvm::Loop& loop) {
 }
 
 llvm::MemoryLocation reach_of(const llvm::Instruction& access, const scope_set& around) {
+  const auto* const call = llvm::dyn_cast<llvm::MemIntrinsic>(&access);
   llvm::MemoryLocation all =
-      llvm::MemoryLocation::get(&access).getWithNewSize(llvm::LocationSize::beforeOrAfterPointer());
+      call != nullptr ? llvm::MemoryLocation::getForDest(call) : llvm::MemoryLocation::get(&access);
+  all = all.getWithNewSize(llvm::LocationSize::beforeOrAfterPointer());
   const bool holds = all.AATags.Scope == nullptr || llvm::all_of(all.AATags.Scope->operands(), [&](const auto& scope) {
                        return around.contains(scope.get());
                      });

@@ -13,8 +13,8 @@ using scope_set = llvm::SmallPtrSet<const llvm::Metadata*, 8>;
 // The scopes of `restrict` that are declared before the loop, and so hold for all of its iterations.
 [[nodiscard]] scope_set scopes_around(const llvm::Loop& loop);
 
-// Whatever the loop accesses by way of the access's pointer, in all of its iterations. For alias analysis across
-// iterations (BatchAAResults::enableCrossIterationMode()).
+// Whatever the loop accesses by way of the access's pointer, or what a memcpy() or memset() writes, in all of its
+// iterations. For alias analysis across iterations (BatchAAResults::enableCrossIterationMode()).
 [[nodiscard]] llvm::MemoryLocation reach_of(const llvm::Instruction& access, const scope_set& around);
 
 }  // namespace far::compiler

@@ -13,7 +13,7 @@ class OptimizationRemarkEmitter;
 namespace far::compiler {
 
 struct finding {
-  const char* kind;  // "stream", "guard"
+  const char* kind;  // "stream", "gather", "guard", "copy"
   bool done;         // false: there is none, for the reason that `why` gives
   std::string why;
 };

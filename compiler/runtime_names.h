@@ -16,6 +16,7 @@ inline constexpr const char* guards_call = "__farheap_guards";
 inline constexpr const char* hot_call = "__farheap_hot";
 inline constexpr const char* read_call = "__farheap_read";
 inline constexpr const char* stream_call = "__farheap_stream";
+inline constexpr const char* column_call = "__farheap_column";
 inline constexpr const char* gather_call = "__farheap_gather";
 inline constexpr const char* look_call = "__farheap_look";
 inline constexpr const char* ahead_call = "__farheap_ahead";

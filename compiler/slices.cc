@@ -5,6 +5,7 @@
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Analysis/ScalarEvolutionExpressions.h"
 #include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/Transforms/Utils/ValueMapper.h"
 #include "passes.h"
 #include "reaches.h"
@@ -133,10 +134,10 @@ void copy_computed(llvm::ArrayRef<llvm::Instruction*> computed, llvm::ValueToVal
 
 // What the access refers to first, in an inner loop that goes on from one address to the next: what a list hangs on. In
 // other blocks than its header, the first address may be skipped.
-llvm::Value* first_pointer(llvm::Instruction& access, const llvm::Loop& loop) {
-  llvm::Value* const pointer = llvm::getLoadStorePointerOperand(&access);
-  if (pointer == nullptr || !llvm::isa<llvm::PHINode>(pointer)) return pointer;
-  const llvm::BasicBlock* const place = access.getParent();
+llvm::Value* first_pointer(const touch& accessed, const llvm::Loop& loop) {
+  llvm::Value* const pointer = accessed.pointer;
+  if (!llvm::isa<llvm::PHINode>(pointer)) return pointer;
+  const llvm::BasicBlock* const place = accessed.access->getParent();
   if (llvm::cast<llvm::PHINode>(pointer)->getParent() != place) return pointer;
   for (const llvm::Loop* const inner : loop.getSubLoops()) {
     if (inner->getHeader() == place && inner->getLoopPreheader() != nullptr) {
@@ -159,17 +160,18 @@ bool is_in_local_table(const llvm::Instruction& access, const llvm::Value& point
 
 }  // namespace
 
-std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
+std::optional<slice> slice_of(const touch& accessed, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
                               const llvm::DominatorTree& dominators) {
-  llvm::Value* const pointer = first_pointer(access, loop);
+  llvm::Instruction& access = *accessed.access;
+  llvm::Value* const pointer = first_pointer(accessed, loop);
   const char* why = nullptr;
-  const bool is_local = pointer != nullptr && !may_be_far(access, pointer, &why);
-  if (pointer == nullptr || (is_local && !is_in_local_table(access, *pointer))) return std::nullopt;
+  const bool is_local = !may_be_far(access, pointer, &why);
+  if (is_local && !is_in_local_table(access, *pointer)) return std::nullopt;
   if (evolution.isLoopInvariant(evolution.getSCEV(pointer), &loop)) return std::nullopt;
   if (is_in_order(pointer, loop, evolution)) return std::nullopt;
   slicer found(loop, evolution, dominators);
   if (!found.add(pointer)) return std::nullopt;
-  slice one{&access, pointer, llvm::isa<llvm::StoreInst>(access), is_local, {}, {}, {}};
+  slice one{&access, pointer, accessed.write, is_local, {}, {}, {}};
   found.put_into(one);
   return one;
 }
@@ -183,7 +185,7 @@ bool are_settled(llvm::ArrayRef<const llvm::LoadInst*> loads, const llvm::Loop& 
   const scope_set around = scopes_around(loop);
   for (const llvm::BasicBlock* const block : loop.blocks()) {
     for (const llvm::Instruction& written : *block) {
-      if (!llvm::isa<llvm::StoreInst>(written)) continue;
+      if (!llvm::isa<llvm::StoreInst, llvm::MemIntrinsic>(written)) continue;
       for (const llvm::LoadInst* const load : loads) {
         const auto alias = across.alias(reach_of(*load, around), reach_of(written, around));
         if (alias != llvm::AliasResult::NoAlias) return false;

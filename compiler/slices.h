@@ -44,7 +44,7 @@ struct slice {
 // writes, calls, divides by what varies, or loads from anywhere but places that the loop walks over. Of memory that is
 // not far only what may be a table of pointers. Requires that the
 // access happens in each iteration, and may_read_ahead().
-[[nodiscard]] std::optional<slice> slice_of(llvm::Instruction& access, const llvm::Loop& loop,
+[[nodiscard]] std::optional<slice> slice_of(const touch& accessed, const llvm::Loop& loop,
                                             llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators);
 
 // Sets one.next. It stays empty if the loop reads no pointer and no index there, or if the copy must not read it, since

@@ -21,6 +21,8 @@ constexpr std::uint64_t least_bytes = 4 * page_bytes;
 // them, however short it is at run time, because their accesses have no guards.
 constexpr std::uint64_t gather_iterations = 512;
 constexpr std::uint64_t least_gather_iterations = 128;
+// Fewer rows of a column are not worth a report.
+constexpr std::uint64_t least_rows = 16;
 
 // A look whether a page has left takes some ten instructions.
 constexpr std::uint64_t least_idle_iterations = 1024;
@@ -36,7 +38,12 @@ class splitter : function_pass {
     }
     for (plan& one : plans) one.has_quiet_body = wants_quiet_body(one, plans);
     for (plan& one : plans) expand(one);
-    for (plan& one : plans) split(one, function_, emit_);
+    for (plan& one : plans) {
+      if (one.is_watched) watch(one, function_, loops_, emit_);
+    }
+    for (plan& one : plans) {
+      if (!one.is_watched) split(one, function_, emit_);
+    }
     return !plans.empty();
   }
 
@@ -50,12 +57,19 @@ class splitter : function_pass {
   bool merge(plan& chosen, const stream& fresh);
   bool is_short(const llvm::Loop& loop, std::int64_t step_bytes);
   void find_overwritten(plan& chosen);
+  bool is_followed(const touch& accessed, llvm::Loop& loop);
+  void find_columns(llvm::Loop& loop, plan& chosen);
   void find_gathers(llvm::Loop& loop, plan& chosen);
+  void find_gathers(const touch& accessed, llvm::Loop& loop, plan& chosen);
   void find_rows(llvm::Loop& loop, plan& chosen);
   bool is_regular(const llvm::Loop& loop, llvm::ArrayRef<llvm::Instruction*> told);
   void find_counter(const llvm::Loop& loop, plan& chosen);
   bool merge(plan& chosen, const gather& fresh);
   bool merge(plan& chosen, const slice& fresh);
+  bool merge(plan& chosen, const column& fresh);
+  void choose_watch(llvm::Loop& loop, plan& chosen);
+  void choose_chunks(plan& chosen);
+  void report(const plan& chosen, const char* why_not);
   static bool wants_quiet_body(const plan& one, llvm::ArrayRef<plan> all);
   void expand(plan& one);
 };
@@ -175,37 +189,84 @@ bool splitter::merge(plan& chosen, const slice& fresh) {
   return false;
 }
 
+bool splitter::merge(plan& chosen, const column& fresh) {
+  for (column& known : chosen.columns) {
+    if (far::compiler::merge(known, fresh, evolution_, dominators_)) return true;
+  }
+  if (chosen.columns.size() == most_columns) return false;
+  chosen.columns.push_back(fresh);
+  return true;
+}
+
+// Whether the loop looks ahead for where a pointer or a number leads that lies there.
+bool splitter::is_followed(const touch& accessed, llvm::Loop& loop) {
+  const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
+  if ((most != 0 && most < least_gather_iterations) || !may_read_ahead(loop, loops_)) return false;
+  std::optional<slice> computed = slice_of(accessed, loop, evolution_, dominators_);
+  if (computed) find_followed(*computed, loop, evolution_, dominators_, aliases_);
+  return computed && !computed->next.empty();
+}
+
+// Objects come without their pages (-ffar-objects), so columns of them are looked ahead for as other addresses are.
+void splitter::find_columns(llvm::Loop& loop, plan& chosen) {
+  const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
+  if (most != 0 && most < least_rows) return;
+  for (llvm::BasicBlock* const block : loop.blocks()) {
+    for (llvm::Instruction& access : *block) {
+      for (const touch& accessed : touches_of(access)) {
+        const bool is_single = loops_.getLoopFor(block) == &loop && !llvm::isa<llvm::CallBase>(access);
+        if (is_single && chosen_object_bytes() != 0 && !accessed.write) continue;
+        const std::optional<column> found = column_of(accessed, loop, loops_, evolution_, dominators_);
+        if (!found || !is_known_before(loop, {found->base == nullptr ? found->start : nullptr, found->step})) continue;
+        if (is_single && is_followed(accessed, loop)) continue;
+        if (const char* const why = why_unwanted(access)) {
+          chosen_report().add(access, remarks_, {"gather", false, why});
+        } else if (merge(chosen, *found)) {
+          chosen.column_pointers.insert(accessed.pointer);
+        }
+      }
+    }
+  }
+}
+
 void splitter::find_gathers(llvm::Loop& loop, plan& chosen) {
   const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
   if ((most != 0 && most < least_gather_iterations) || !may_read_ahead(loop, loops_)) return;
   for (llvm::BasicBlock* const block : loop.blocks()) {
     if (!dominators_.dominates(block, loop.getLoopLatch())) continue;
     for (llvm::Instruction& access : *block) {
-      const char* why = nullptr;
-      std::optional<gather> found = gather_of(access, loop, evolution_, dominators_, &why);
-      std::optional<slice> computed;
-      if (why == nullptr) computed = slice_of(access, loop, evolution_, dominators_);
-      if (computed) find_followed(*computed, loop, evolution_, dominators_, aliases_);
-      if (computed && computed->is_local && computed->next.empty()) computed.reset();
-      if (computed && !computed->next.empty()) found.reset();
-      if (found) computed.reset();
-      // Around inner loops, single places were not worth their code.
-      if (!loop.isInnermost() && (!computed || computed->next.empty())) continue;
-      if (found || computed) why = why_unwanted(access);
-      if (why != nullptr) chosen_report().add(access, remarks_, {"gather", false, why});
-      if (why != nullptr || (!found && !computed)) continue;
-      // In an inner loop, what follows the first address is not told of.
-      const bool is_first_of_many = computed && computed->pointer != llvm::getLoadStorePointerOperand(&access);
-      const bool is_known = found ? merge(chosen, *found) : merge(chosen, *computed);
-      if (!is_known) {
-        if (chosen.gathers.size() + chosen.slices.size() == most_gathers) continue;
-        if (found) chosen.gathers.push_back(*found);
-        if (computed) chosen.slices.push_back(std::move(*computed));
+      for (const touch& accessed : touches_of(access)) {
+        if (!chosen.column_pointers.contains(accessed.pointer)) find_gathers(accessed, loop, chosen);
       }
-      if (!is_first_of_many) chosen.told.push_back(&access);
     }
   }
   find_rows(loop, chosen);
+}
+
+void splitter::find_gathers(const touch& accessed, llvm::Loop& loop, plan& chosen) {
+  llvm::Instruction& access = *accessed.access;
+  const char* why = nullptr;
+  std::optional<gather> found = gather_of(accessed, loop, evolution_, dominators_, &why);
+  std::optional<slice> computed;
+  if (why == nullptr) computed = slice_of(accessed, loop, evolution_, dominators_);
+  if (computed) find_followed(*computed, loop, evolution_, dominators_, aliases_);
+  if (computed && computed->is_local && computed->next.empty()) computed.reset();
+  if (computed && !computed->next.empty()) found.reset();
+  if (found) computed.reset();
+  // Around inner loops, single places were not worth their code.
+  if (!loop.isInnermost() && (!computed || computed->next.empty())) return;
+  if (found || computed) why = why_unwanted(access);
+  if (why != nullptr) chosen_report().add(access, remarks_, {"gather", false, why});
+  if (why != nullptr || (!found && !computed)) return;
+  // In an inner loop, what follows the first address is not told of.
+  const bool is_first_of_many = computed && computed->pointer != accessed.pointer;
+  const bool is_known = found ? merge(chosen, *found) : merge(chosen, *computed);
+  if (!is_known) {
+    if (chosen.gathers.size() + chosen.slices.size() == most_gathers) return;
+    if (found) chosen.gathers.push_back(*found);
+    if (computed) chosen.slices.push_back(std::move(*computed));
+  }
+  if (!is_first_of_many) chosen.told.push_back(&access);
 }
 
 void splitter::find_rows(llvm::Loop& loop, plan& chosen) {
@@ -288,21 +349,29 @@ const char* splitter::why_not_split(llvm::Loop& loop, plan& chosen) {
   return nullptr;
 }
 
-// Only plans: splitting one loop changes what scalar evolution knows about the others. Chunks are measured by the
-// stream with the longest step, so that no stream walks more than `chunk_bytes` in a chunk.
-std::optional<plan> splitter::look_at(llvm::Loop& loop) {
-  if (!loop.isLoopSimplifyForm() || !loop.isLCSSAForm(dominators_)) return std::nullopt;
-  plan chosen{};
-  chosen.loop = &loop;
-  find_streams(loop, chosen);
-  find_gathers(loop, chosen);
-  if (chosen.streams.empty() && !chosen.looks_ahead()) return std::nullopt;
-  if (const char* const why = why_not_split(loop, chosen)) {
-    for (const stream& one : chosen.streams) chosen_report().add(*one.access, remarks_, {"stream", false, why});
-    for (const gather& one : chosen.gathers) chosen_report().add(*one.access, remarks_, {"gather", false, why});
-    for (const slice& one : chosen.slices) chosen_report().add(*one.access, remarks_, {"gather", false, why});
-    return std::nullopt;
+// A loop that goes through nothing but columns, and is short or has long iterations, is not split.
+void splitter::choose_watch(llvm::Loop& loop, plan& chosen) {
+  const unsigned most = evolution_.getSmallConstantMaxTripCount(&loop);
+  chosen.is_short = most != 0 && most < least_gather_iterations;
+  const bool is_alone = chosen.streams.empty() && chosen.gathers.empty() && chosen.slices.empty();
+  const bool is_long = is_alone && !chosen.is_short && is_heavy(loop, llvm::any_of(chosen.columns, is_row));
+  llvm::erase_if(chosen.columns, [&](const column& one) { return is_long ? !is_row(one) : one.base != nullptr; });
+  for (const column& one : chosen.columns) {
+    if (!one.is_direct) continue;
+    llvm::copy_if(one.accesses, std::back_inserter(chosen.told),
+                  [](auto* each) { return !llvm::isa<llvm::CallBase>(each); });
   }
+  if (chosen.columns.empty() || !is_alone || (!is_long && !chosen.is_short)) return;
+  const llvm::SCEV* const less_one = evolution_.getBackedgeTakenCount(&loop);
+  if (llvm::isa<llvm::SCEVCouldNotCompute>(less_one) || less_one->getType()->getIntegerBitWidth() > 64) return;
+  if (!is_known_before(loop, {less_one})) return;
+  chosen.iterations_less_one = less_one;
+  chosen.is_watched = true;
+  chosen.chunk_iterations = rows_at_once(chosen.columns, gather_iterations);
+}
+
+// Chunks are measured by the stream with the longest step, so that no stream walks more than `chunk_bytes` in a chunk.
+void splitter::choose_chunks(plan& chosen) {
   std::uint64_t longest = 1;
   for (const stream& one : chosen.streams) longest = std::max(longest, absolute(one.step_bytes));
   for (const gather& one : chosen.gathers) longest = std::max(longest, absolute(one.step_bytes));
@@ -310,34 +379,58 @@ std::optional<plan> splitter::look_at(llvm::Loop& loop) {
   chosen.least_walked = std::max<std::uint64_t>(1, least_bytes / longest);
   chosen.least_iterations = chosen.least_walked;
   if (chosen.looks_ahead()) {
-    chosen.chunk_iterations = std::min(chosen.chunk_iterations, gather_iterations);
+    chosen.chunk_iterations = std::min(chosen.chunk_iterations, rows_at_once(chosen.columns, gather_iterations));
     chosen.least_iterations =
         chosen.must_look_ahead() ? gather_iterations : std::min(chosen.least_walked, gather_iterations);
   }
   chosen.stream_iterations = std::max<std::uint64_t>(1, chunk_bytes / longest / chosen.chunk_iterations);
   chosen.stream_iterations *= chosen.chunk_iterations;
   chosen.idle_iterations = llvm::alignTo(least_idle_iterations, chosen.stream_iterations);
-  find_overwritten(chosen);
-  find_counter(loop, chosen);
-  chosen.is_regular = is_regular(loop, chosen.told);
-  chosen.keeps_copy = evolution_.getSmallConstantTripCount(&loop) == 0 && can_keep_copy(loop);
+}
+
+// `why_not`: why nothing of it is done, or null.
+void splitter::report(const plan& chosen, const char* why_not) {
+  const auto say = [&](const llvm::Instruction& access, const char* kind, const std::string& how) {
+    chosen_report().add(access, remarks_, {kind, why_not == nullptr, why_not != nullptr ? why_not : how});
+  };
+  const auto rights = [](bool write) { return std::string(write ? "written" : "read"); };
   for (const stream& one : chosen.streams) {
-    chosen_report().add(*one.access, remarks_,
-                        {"stream", true,
-                         (one.overwrites ? "overwritten, step "
-                          : one.write    ? "written, step "
-                                         : "read, step ") +
-                             std::to_string(one.step_bytes)});
+    say(*one.access, "stream",
+        (one.overwrites ? "overwritten" : rights(one.write)) + ", step " + std::to_string(one.step_bytes));
   }
   for (const gather& one : chosen.gathers) {
-    chosen_report().add(*one.access, remarks_,
-                        {"gather", true, std::string(one.write ? "written" : "read") + (one.of_rows ? ", rows" : "")});
+    say(*one.access, "gather", rights(one.write) + (one.of_rows ? ", rows" : ""));
   }
   for (const slice& one : chosen.slices) {
-    const std::string how = one.write ? "written, " : "read, ";
-    chosen_report().add(*one.access, remarks_,
-                        {"gather", true, how + (one.next.empty() ? "computed" : "computed, followed")});
+    say(*one.access, "gather", rights(one.write) + (one.next.empty() ? ", computed" : ", computed, followed"));
   }
+  for (const column& one : chosen.columns) {
+    say(*one.accessed.access, "gather",
+        rights(one.accessed.write) + ", column of " + std::to_string(one.row_bytes) + " bytes");
+  }
+}
+
+// Only plans: splitting one loop changes what scalar evolution knows about the others.
+std::optional<plan> splitter::look_at(llvm::Loop& loop) {
+  if (!loop.isLoopSimplifyForm() || !loop.isLCSSAForm(dominators_)) return std::nullopt;
+  plan chosen{};
+  chosen.loop = &loop;
+  find_streams(loop, chosen);
+  find_columns(loop, chosen);
+  find_gathers(loop, chosen);
+  if (chosen.streams.empty() && !chosen.looks_ahead()) return std::nullopt;
+  choose_watch(loop, chosen);
+  if (chosen.streams.empty() && !chosen.looks_ahead()) return std::nullopt;
+  const char* const why_not = chosen.is_watched ? nullptr : why_not_split(loop, chosen);
+  if (why_not == nullptr && !chosen.is_watched) {
+    choose_chunks(chosen);
+    find_overwritten(chosen);
+    find_counter(loop, chosen);
+    chosen.is_regular = is_regular(loop, chosen.told);
+    chosen.keeps_copy = evolution_.getSmallConstantTripCount(&loop) == 0 && can_keep_copy(loop);
+  }
+  report(chosen, why_not);
+  if (why_not != nullptr) return std::nullopt;
   return chosen;
 }
 
@@ -355,9 +448,15 @@ void splitter::expand(plan& one) {
       expander.expandCodeFor(one.iterations_less_one, one.iterations_less_one->getType(), place);
   // It may wrap around, for a loop that is left in another way, by longjmp() or exit(). Then all sums below wrap
   // around, too, and the loop's own counter continues.
-  one.iterations = at.CreateAdd(at.CreateZExtOrTrunc(less_one, at.getInt64Ty()), at.getInt64(1), "farheap.iterations");
+  llvm::Value* const widened = at.CreateZExtOrTrunc(less_one, at.getInt64Ty());
+  one.iterations = at.CreateAdd(widened, at.getInt64(1), "farheap.iterations");
   for (const stream& walked : one.streams) {
     one.starts.push_back(expander.expandCodeFor(walked.start, at.getPtrTy(), place));
+  }
+  for (const column& walked : one.columns) {
+    const bool is_here = one.is_watched && !one.is_short && walked.is_direct;
+    one.column_starts.push_back(is_here ? nullptr : expander.expandCodeFor(walked.start, at.getPtrTy(), place));
+    one.column_steps.push_back(expander.expandCodeFor(walked.step, at.getInt64Ty(), place));
   }
   for (const gather& found : one.gathers) {
     one.indices.push_back(expander.expandCodeFor(found.start, at.getPtrTy(), place));
@@ -372,12 +471,21 @@ void splitter::expand(plan& one) {
   }
   llvm::SmallPtrSet<llvm::Instruction*, 16> listed;
   const auto list = [&](auto& self, llvm::Value* value) -> void {
-    auto* const found = llvm::dyn_cast<llvm::Instruction>(value);
+    auto* const found = llvm::dyn_cast_if_present<llvm::Instruction>(value);
     if (found == nullptr || !expander.isInsertedInstruction(found) || !listed.insert(found).second) return;
     for (llvm::Value* const operand : found->operands()) self(self, operand);
     one.expanded.push_back(found);
   };
-  for (llvm::Value* const value : llvm::concat<llvm::Value*>(one.starts, one.indices, one.bases)) list(list, value);
+  for (llvm::Value* const value :
+       llvm::concat<llvm::Value*>(one.starts, one.column_starts, one.column_steps, one.indices, one.bases)) {
+    list(list, value);
+  }
+  if (!one.is_watched) return;
+  list(list, less_one);
+  for (llvm::Value* const value : {widened, one.iterations}) {
+    auto* const computed = llvm::dyn_cast<llvm::Instruction>(value);
+    if (computed != nullptr && value != less_one) one.expanded.push_back(computed);
+  }
 }
 
 }  // namespace

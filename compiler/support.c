@@ -1,5 +1,7 @@
 /* Code that farheap-clang links to each program and library: how it finds the runtime, and the slow paths of what the
  * passes emit. Compiled by the same clang, for the calling convention. */
+#include "support.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <far/detail/compiled.h>
@@ -11,10 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define HIDDEN __attribute__((visibility("hidden")))
-/* Callers keep their registers: they are in the middle of a loop. */
-#define SLOW_PATH HIDDEN __attribute__((preserve_most, cold, noinline))
 
 /* How far ahead of the loop its streams are fetched. */
 static const uint64_t window_bytes = 256 << 10;
@@ -40,16 +38,6 @@ SLOW_PATH void __farheap_stream(const struct far_walk* walk, uint64_t iterations
 HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes);
 HIDDEN void __farheap_move(char* to, const char* from, uint64_t bytes);
 HIDDEN void __farheap_set(char* to, int value, uint64_t bytes);
-struct far_loop;
-SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
-                                struct far_loop* loop);
-SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop);
-SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop);
-
-static const struct far_hint_view* view_of(const void* address) {
-  const struct far_hint_view* const view = far_hint_view_here;
-  return view != NULL && (uintptr_t)address - view->base < view->bytes ? view : NULL;
-}
 
 /* Guards are counted together: they are passed nothing but the address, which leaves the caller its registers. */
 static struct far_hint_site of_guards = {"guards of farheap-clang", 1, 0};
@@ -83,37 +71,14 @@ SLOW_PATH void __farheap_hot(const void* address, uint64_t write, struct far_hin
   mark_hot(address, write, site);
 }
 
-/* Of 1, 2, 4 or 8 bytes; `sign`: the bit of a number's sign, or 0 for one that has none. */
-static uint64_t read_index(const char* at, uint64_t bytes, uint64_t sign) {
-  uint64_t bits = 0;
-  if (bytes == 4) {
-    uint32_t half; /* of fixed sizes, so that none becomes a call */
-    memcpy(&half, at, 4);
-    bits = half;
-  } else if (bytes == 8) {
-    memcpy(&bits, at, 8);
-  } else {
-    memcpy(&bits, at, 1);
-    if (bytes == 2) memcpy(&bits, at, 2);
-  }
-  return (bits ^ sign) - sign;
-}
-
-static const struct far_compiled_objects* objects_here;
-
 /* A guard of -ffar-objects: what is read here, of 1, 2, 4 or 8 bytes, comes without its page, or else with it. The page
  * may change at any time; what the loads before this one saw, this one sees. */
 SLOW_PATH uint64_t __farheap_read(const void* address, uint64_t bytes, struct far_hint_site* site) {
   uint64_t value = 0;
-  if (objects_here != NULL && objects_here->read(&value, address, bytes) != 0) return value;
+  if (__farheap_objects != NULL && __farheap_objects->read(&value, address, bytes) != 0) return value;
   const struct far_hint_view* const view = view_of(address);
   if (view != NULL) view->miss(address, 1, 0, site);
   return read_index(address, bytes, 0);
-}
-
-/* As a guard does it: for an address of the far heap. */
-static bool is_missing(uintptr_t address) {
-  return __farheap_compiled.states[address >> 12 & __farheap_compiled.mask] > 1;
 }
 
 /* Of up to four addresses, null for those that are not, one at least is on a missing page. Bit i of `written`: the ith
@@ -138,19 +103,11 @@ SLOW_PATH void __farheap_guards(const void* first, const void* second, const voi
   for (size_t i = 0; i < count; ++i) view->miss(missing[i], 1, far_hint_pack(options[i]), site);
 }
 
-static uint64_t distance(int64_t bytes) {
-  return bytes < 0 ? 0 - (uint64_t)bytes : (uint64_t)bytes;
-}
-
 /* A range that begins at `position` and goes on by `bytes`, downwards if negative. */
 static void announce(const struct far_hint_view* view, const char* position, int64_t bytes,
                      struct far_hint_options options, struct far_hint_site* site) {
   const char* const low = bytes < 0 ? position + bytes : position;
   if ((uintptr_t)low - view->base < view->bytes) view->miss(low, distance(bytes), far_hint_pack(options), site);
-}
-
-static int64_t nearer(int64_t some, int64_t others) {
-  return distance(some) < distance(others) ? some : others;
 }
 
 /* All of `rest_bytes` are going to be written before anybody reads them, upwards, and `chunk_bytes` of them now: their
@@ -265,215 +222,6 @@ HIDDEN void __farheap_set(char* to, int value, uint64_t bytes) {
   memset(to, value, bytes);
 }
 
-/* A loop that looks at memory ahead of itself, one for all of its gathers. Threads share it, and do not agree about it:
- * what they lose is a needless look, or a trap. */
-struct far_loop {
-  struct far_hint_site* site;
-  uint64_t rests_until; /* it does not look before *has_evicted is more, */
-  uint64_t looked;      /* because so many addresses in a row had their pages there */
-  uint64_t rest;        /* how long it rested last */
-};
-/* A trap costs as much as some thousand looks. */
-static const uint64_t looks_before_rest = 4096;
-/* In batches of up to 64 pages that leave; twice as long after each rest that was not too long. */
-static const uint64_t least_rest = 8, most_rest = 64;
-
-static bool is_resting(const struct far_loop* loop) {
-  return __atomic_load_n(__farheap_compiled.has_evicted, __ATOMIC_RELAXED) <=
-         __atomic_load_n(&loop->rests_until, __ATOMIC_RELAXED);
-}
-
-static void note_looks(struct far_loop* loop, uint64_t looks, bool found) {
-  const uint64_t looked = found ? 0 : __atomic_load_n(&loop->looked, __ATOMIC_RELAXED) + looks;
-  uint64_t rest = found ? 0 : __atomic_load_n(&loop->rest, __ATOMIC_RELAXED);
-  __atomic_store_n(&loop->looked, looked < looks_before_rest ? looked : 0, __ATOMIC_RELAXED);
-  if (looked >= looks_before_rest) {
-    rest = rest == 0 ? least_rest : rest < most_rest ? 2 * rest : most_rest;
-    const uint64_t now = __atomic_load_n(__farheap_compiled.has_evicted, __ATOMIC_RELAXED);
-    __atomic_store_n(&loop->rests_until, now + rest, __ATOMIC_RELAXED);
-  }
-  __atomic_store_n(&loop->rest, rest, __ATOMIC_RELAXED);
-}
-
-/* Accesses base + scale * index. `kind`: pack_gather() of runtime_names.h. */
-struct gather {
-  const char* indices;
-  uintptr_t base;
-  uint64_t kind;
-  struct far_hint_site* site;
-};
-
-/* Missing pages that follow one another, as of indices that go up: they are passed on together. */
-struct page_run {
-  uintptr_t first; /* of numbers of pages */
-  uintptr_t end;
-};
-static const uintptr_t longest_run = 64;
-
-static void pass_on(const struct far_hint_view* view, const struct page_run* run, uint64_t options,
-                    struct far_hint_site* site) {
-  if (run->first == run->end) return;
-  const uint64_t others = run->end - run->first - 1;
-  const uint64_t walk = far_hint_pack((struct far_hint_options){.sequential = others > 0});
-  view->miss((const void*)(run->first << 12), (others << 12) + 1, options | walk, site);
-}
-
-/* Looks at the indices [from, to), and passes the missing pages that they lead to on with `options`. Returns how many
- * there were. */
-static uint64_t look_up(const struct far_hint_view* view, const struct gather* all, uint64_t from, uint64_t to,
-                        uint64_t options) {
-  const uint64_t now = far_hint_pack((struct far_hint_options){.sequential = true});
-  const int64_t step = (int16_t)(all->kind >> 16);
-  const uint64_t scale = (uint64_t)(int64_t)(int32_t)(all->kind >> 32);
-  const uint64_t bytes = all->kind >> 8 & 0xff;
-  const uint64_t sign = (all->kind & 4) != 0 ? UINT64_C(1) << (8 * bytes - 1) : 0;
-  const uintptr_t base = all->base;
-  const char* at = all->indices + (int64_t)from * step;
-  uintptr_t page_of_indices = 0;
-  uintptr_t last_page = 0;
-  struct page_run run = {0, 0};
-  uint64_t missing = 0;
-  for (uint64_t i = from; i < to; ++i, at += step) {
-    if ((uintptr_t)at >> 12 != page_of_indices) {
-      page_of_indices = (uintptr_t)at >> 12;
-      if (view_of(at) != NULL && is_missing((uintptr_t)at)) view->miss(at, 1, now, all->site);
-    }
-    const uintptr_t target = base + scale * read_index(at, bytes, sign);
-    if (target >> 12 == last_page || target - view->base >= view->bytes) continue;
-    last_page = target >> 12;
-    if (!is_missing(target)) continue;
-    ++missing;
-    if (last_page != run.end || run.end - run.first == longest_run) {
-      pass_on(view, &run, options, all->site);
-      run = (struct page_run){last_page, last_page};
-    }
-    run.end = last_page + 1;
-  }
-  pass_on(view, &run, options, all->site);
-  return missing;
-}
-
-/* What a thread knows of each gather of the loop that it is in. Of wrong knowledge, as after a jump out of the loop,
- * come a needless look or a trap. */
-struct gather_memory {
-  const char* next; /* the indices of the next call */
-  bool is_resident; /* all pages that they lead to were */
-};
-__attribute__((tls_model("initial-exec"))) static __thread struct gather_memory remembered[4];
-
-/* Apart from the short way of loops that rest, which then saves no registers. */
-__attribute__((preserve_most, cold, noinline)) static void gather_now(const char* indices, const char* base,
-                                                                      uint64_t chunk, uint64_t rest, uint64_t kind,
-                                                                      struct far_loop* loop) {
-  const struct far_hint_view* const view = far_hint_view_here;
-  if (view == NULL || view->bytes == 0) return;
-  struct gather_memory* const memory = &remembered[kind >> 3 & 3];
-  const bool begins = (kind & 2) != 0;
-  const bool is_known = !begins && memory->next == indices;
-  memory->next = indices + (int64_t)chunk * (int16_t)(kind >> 16);
-  const bool write = (kind & 1) != 0;
-  const uint64_t later = far_hint_pack((struct far_hint_options){.mutate = write, .prefetch = true});
-  const uint64_t now = far_hint_pack((struct far_hint_options){.mutate = write, .sequential = true});
-  const struct gather all = {indices, (uintptr_t)base, kind, loop->site};
-  const uint64_t from = begins ? 0 : chunk;
-  const uint64_t end = rest / 2 < chunk ? rest : 2 * chunk;
-  const uint64_t missing = look_up(view, &all, from, end, later);
-  const bool waits = begins ? missing != 0 : !is_known || !memory->is_resident;
-  if (waits) look_up(view, &all, 0, chunk < rest ? chunk : rest, now);
-  memory->is_resident = missing == 0;
-  note_looks(loop, chunk, missing != 0);
-}
-
-/* The loop is going to follow the `rest` indices from `indices` on, `chunk` of them before the next call. Starts to
- * fetch the missing pages of the next chunk, and first of all of this one; then waits for those of this one, which are
- * on their way together. The loop has no guards for them. It reads the indices itself, if this function does not; it is
- * told of none that the loop could leave unread. */
-SLOW_PATH void __farheap_gather(const char* indices, const char* base, uint64_t chunk, uint64_t rest, uint64_t kind,
-                                struct far_loop* loop) {
-  if (!is_resting(loop)) gather_now(indices, base, chunk, rest, kind, loop);
-}
-
-/* Of accesses whose addresses the loop computes, the loop's code goes through the addresses to come, in two passes. */
-struct look_memory {
-  const struct far_loop* loop; /* of the last call, */
-  uint64_t next;               /* and after how many iterations the one comes that it has looked ahead for */
-  bool is_resident;            /* all pages that it saw were */
-  bool looks;
-  bool copies;           /* objects are copied in place of a second pass (-ffar-objects) */
-  bool waits;            /* in the second pass, */
-  bool waits_if_missing; /* or only if the first one found something */
-  uint64_t missing;
-};
-__attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[5];
-
-/* Objects that the first pass has found to be on missing pages (-ffar-objects). */
-__attribute__((tls_model("initial-exec"))) static __thread struct {
-  const void* addresses[far_compiled_most_copies];
-  size_t count;
-} wanted_objects;
-
-/* Without copies, and with a runtime that knows none, the pages come as they do for other loops. */
-static bool copies_are_kept(void) {
-  return objects_here != NULL && objects_here->make_copies(wanted_objects.addresses, 0) != far_compiled_no_copies;
-}
-
-static uint64_t copy_wanted_objects(void) {
-  const size_t count = wanted_objects.count;
-  wanted_objects.count = 0;
-  return count != 0 ? objects_here->make_copies(wanted_objects.addresses, count) : 0;
-}
-
-/* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is; 4: it follows
- * pointers, which are here for this chunk only; bit 5: it reads objects, whose copies come all at once in place of the
- * second pass. `done` iterations of the loop have ended, `chunk` follow before the next call, `rest` in all. Returns
- * how many to go through (bits 0 to 31), and which the first one is whose page is looked at (from bit 32). In the first
- * pass missing pages are requested, of this chunk only if it is not known from before; in the second one, those of this
- * chunk are waited for. */
-SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop) {
-  struct look_memory* const memory = &looks[kind >> 2 & 7];
-  if ((kind & 2) != 0) {
-    if (!memory->looks) return 0;
-    if (memory->copies) memory->missing += copy_wanted_objects();
-    memory->is_resident = memory->missing == 0;
-    note_looks(loop, chunk, memory->missing != 0);
-    if (memory->copies) return 0;
-    return memory->waits || (memory->waits_if_missing && memory->missing != 0) ? chunk : 0;
-  }
-  const bool follows = (kind >> 2 & 7) == 4;
-  const bool is_known = done != 0 && memory->loop == loop && memory->next == done && !follows;
-  memory->looks = !is_resting(loop);
-  memory->loop = loop;
-  memory->next = memory->looks ? done + chunk : UINT64_MAX;
-  memory->missing = 0;
-  memory->waits = done != 0 && !(is_known && memory->is_resident) && !follows;
-  memory->waits_if_missing = done == 0 || follows;
-  memory->copies = memory->looks && (kind & 32) != 0 && copies_are_kept();
-  if (!memory->looks) return 0;
-  if (follows) return chunk;
-  return (rest / 2 < chunk ? rest : 2 * chunk) | (is_known ? chunk : 0) << 32;
-}
-
-/* An address of a missing page. */
-SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop) {
-  const struct far_hint_view* const view = view_of(address);
-  if (view == NULL) return;
-  struct look_memory* const memory = &looks[kind >> 2 & 7];
-  if (memory->copies) {
-    /* A signal handler may come here when the list is full, too. */
-    const size_t at = wanted_objects.count < far_compiled_most_copies ? wanted_objects.count : 0;
-    wanted_objects.addresses[at] = address;
-    wanted_objects.count = at + 1;
-    if (at + 1 == far_compiled_most_copies) memory->missing += copy_wanted_objects();
-    return;
-  }
-  const bool waits = (kind & 2) != 0;
-  ++memory->missing;
-  view->miss(
-      address, 1,
-      far_hint_pack((struct far_hint_options){.mutate = (kind & 1) != 0, .sequential = waits, .prefetch = !waits}),
-      loop->site);
-}
-
 /* Blocks for FAR_LOCAL_DATA. They come from the runtime's heap if the program has no allocator of its own, because they
  * will be freed to the program's. */
 struct local_heap {
@@ -580,7 +328,7 @@ __attribute__((constructor)) static void join(int count, char** arguments) {
   far_compiled_find_objects_call* find = far_compiled_find_objects;
   far_hint_bind();
   if (find == NULL) *(void**)(void*)&find = dlsym(NULL, "far_compiled_find_objects");
-  if (find != NULL) objects_here = find();
+  if (find != NULL) __farheap_objects = find();
   if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_join");
   if (call != NULL) return call(&__farheap_compiled);
   start_runtime(count, arguments);

@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstdint>
 
 #include "base/log.h"
+#include "preload/syscall_structures.h"
 
 namespace far::preload {
 namespace {
@@ -47,7 +50,39 @@ int use_of(long number, const std::array<long, 6>& arguments) noexcept {
   }
 }
 
+constexpr unsigned long set_memory_of_machine = 0x4020ae46;          // KVM_SET_USER_MEMORY_REGION
+constexpr unsigned long set_private_memory_of_machine = 0x40a0ae49;  // KVM_SET_USER_MEMORY_REGION2
+
+// Of both, what they begin with.
+struct memory_of_machine {
+  std::uint32_t slot;
+  std::uint32_t flags;
+  std::uint64_t guest_address;
+  std::uint64_t bytes;
+  std::uint64_t address;
+};
+
 }  // namespace
+
+bool gives_far_memory_to_machine(const pager::pager& pager, long number,
+                                 const std::array<long, 6>& arguments) noexcept {
+  const auto request = static_cast<unsigned long>(arguments[1]) & 0xffffffff;
+  if (number != SYS_ioctl || (request != set_memory_of_machine && request != set_private_memory_of_machine))
+    return false;
+  const auto given = copy_of(reinterpret_cast<const memory_of_machine*>(arguments[2]));
+  return given && pager.overlaps(reinterpret_cast<const void*>(given->address), given->bytes);
+}
+
+long refuse_machine() noexcept {
+  static std::atomic<bool> is_said{false};
+  if (!is_said.exchange(true)) {
+    log_line(log_level::warning,
+             "process %d (%s) gives far memory to a virtual machine (KVM), which is refused: in the inline mode the "
+             "kernel cannot fetch memory by itself; use --fault-mode thread",
+             static_cast<int>(getpid()), program_invocation_short_name);
+  }
+  return -EPERM;
+}
 
 long refuse_call(refusal reason, long number, const std::array<long, 6>& arguments) noexcept {
   const int use = use_of(number, arguments);

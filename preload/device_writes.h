@@ -11,12 +11,20 @@
 
 #include <array>
 
+#include "pager/pager.h"
+
 namespace far::preload {
 
 enum class refusal {
   device_writes,      // all of these uses, where the kernel does not protect pages that devices write to
   asynchronous_calls  // io_uring and libaio, in fault_mode::in_line
 };
+
+// Whether the call gives far memory to a virtual machine (KVM). In fault_mode::in_line it is to be refused: the kernel
+// accesses that memory while the machine runs, and would stop the machine at the first remote page.
+[[nodiscard]] bool gives_far_memory_to_machine(const pager::pager& pager, long number,
+                                               const std::array<long, 6>& arguments) noexcept;
+[[nodiscard]] long refuse_machine() noexcept;
 
 // The error (-errno) with which the call must fail, or 0 if it may be made. Prints a line the first time. Requires:
 // system calls of the calling thread go straight to the kernel.

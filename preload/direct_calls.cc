@@ -26,6 +26,7 @@
 #include "platform/signal_shield.h"
 #include "preload/c_library.h"
 #include "preload/call_sites.h"
+#include "preload/device_writes.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_file.h"
@@ -315,7 +316,7 @@ void far_begin_site_call(far::preload::site_call* call) noexcept {
     if (is_exec(call->number) && limits_before_exec()) call->has_end = 1;
     return;
   }
-  if (has_mask(*call)) {
+  if (has_mask(*call) || gives_far_memory_to_machine(*pager, call->number, call->given)) {
     call->next = next_step::dispatch;
     return;
   }

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/quiet_write.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_file.h"
 #include "preload/resource_limits.h"
@@ -72,7 +73,8 @@ void replace(int descriptor) {
   const long copy = syscall(SYS_memfd_create, "limits", MFD_CLOEXEC);
   if (copy < 0) return;
   const long flags = syscall(SYS_fcntl, descriptor, F_GETFD);
-  if (syscall(SYS_pwrite64, copy, changed, length, 0L) == static_cast<long>(length)) {
+  const int file = static_cast<int>(copy);
+  if (write_quietly(file, changed, length) == static_cast<ssize_t>(length) && lseek(file, 0, SEEK_SET) == 0) {
     syscall(SYS_dup3, copy, descriptor, (flags & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
   }
   syscall(SYS_close, copy);

@@ -21,10 +21,12 @@
 #include <optional>
 #include <span>
 
+#include "base/units.h"
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
 #include "preload/limits_file.h"
 #include "preload/memory_file.h"
+#include "preload/process_transfers.h"
 #include "preload/runtime.h"
 
 namespace far::preload {
@@ -108,61 +110,40 @@ std::optional<ssize_t> transfer_memory(long number, int descriptor, Buffer buffe
 
 using transfer_function = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
 
-// A walk through buffers that are handled in parts.
-class walk {
- public:
-  walk(const iovec* vectors, unsigned long count) : left_(vectors, count) { skip_empty(); }
-  [[nodiscard]] bool done() const { return left_.empty(); }
-  [[nodiscard]] std::byte* place() const { return static_cast<std::byte*>(left_.front().iov_base) + used_; }
-  [[nodiscard]] std::size_t bytes() const { return left_.front().iov_len - used_; }
-  void advance(std::size_t bytes) {
-    used_ += bytes;
-    skip_empty();
-  }
-
- private:
-  void skip_empty() {
-    for (; !left_.empty() && used_ >= left_.front().iov_len; left_ = left_.subspan(1)) used_ = 0;
-  }
-  std::span<const iovec> left_;
-  std::size_t used_ = 0;
-};
-
-bool any_far(const iovec* vectors, unsigned long count) {
-  const std::span all(vectors, count);
-  return std::any_of(all.begin(), all.end(), [](const iovec& vector) {
+bool any_far(std::span<const iovec> vectors) {
+  return std::any_of(vectors.begin(), vectors.end(), [](const iovec& vector) {
     return vector.iov_len > 0 && active_pager()->overlaps(vector.iov_base, vector.iov_len);
   });
 }
 
-// Whether the number is that of a thread of this process, all of which have its memory.
-bool is_of_this_process(pid_t thread) {
-  return thread == getpid() || (thread > 0 && syscall(SYS_tgkill, getpid(), thread, 0) == 0);
+ssize_t answer(long result) {
+  if (result >= 0) return result;
+  errno = static_cast<int>(-result);
+  return -1;
 }
 
-ssize_t transfer(transfer_function call, pid_t process, const iovec* local, unsigned long local_count,
+ssize_t transfer(transfer_function call, bool writes, pid_t process, const iovec* local, unsigned long local_count,
                  const iovec* remote, unsigned long remote_count, unsigned long flags) {
   const bool sensible = flags == 0 && local_count <= IOV_MAX && remote_count <= IOV_MAX && local != nullptr &&
                         remote != nullptr && active_pager() != nullptr && !platform::on_runtime_thread();
-  if (!sensible || resolves_in_line() || !any_far(remote, remote_count) || !is_of_this_process(process)) {
-    return call(process, local, local_count, remote, remote_count, flags);
+  if (!sensible || resolves_in_line()) return call(process, local, local_count, remote, remote_count, flags);
+  const process_transfer asked{writes, process, {local, local_count}, {remote, remote_count}};
+  const auto make = [&](const iovec& here, const iovec& there) -> long {
+    const ssize_t done = call(process, &here, 1, &there, 1, 0);
+    return done < 0 ? -errno : done;
+  };
+  constexpr std::size_t part_bytes = 64 * kib;
+  if (any_far(asked.remote) && is_of_this_process(process)) {
+    return answer(transfer_in_parts(asked, 0, part_bytes, [&](iovec here, iovec there) {
+      const auto address = reinterpret_cast<std::uintptr_t>(there.iov_base);
+      here.iov_len = there.iov_len = pinned_part::bytes_from(address, there.iov_len);
+      const pinned_part pages(address, there.iov_len);
+      return make(here, there);
+    }));
   }
-  walk here(local, local_count);
-  walk there(remote, remote_count);
-  ssize_t done = 0;
-  while (!here.done() && !there.done()) {
-    const auto address = reinterpret_cast<std::uintptr_t>(there.place());
-    const std::size_t bytes = pinned_part::bytes_from(address, std::min(here.bytes(), there.bytes()));
-    const pinned_part pages(address, bytes);
-    const iovec from_here{here.place(), bytes};
-    const iovec from_there{there.place(), bytes};
-    const ssize_t result = call(process, &from_here, 1, &from_there, 1, 0);
-    if (result <= 0) return done > 0 ? done : result;
-    done += result;
-    here.advance(static_cast<std::size_t>(result));
-    there.advance(static_cast<std::size_t>(result));
-  }
-  return done;
+  const ssize_t done = call(process, local, local_count, remote, remote_count, flags);
+  if (done < 0 && errno != EFAULT) return done;
+  return answer(transfer_with_other(asked, static_cast<std::size_t>(std::max<ssize_t>(done, 0)), part_bytes, make));
 }
 
 // open(2) has a third argument only with these flags.
@@ -322,14 +303,14 @@ FAR_API ssize_t pwritev64v2(int descriptor, const iovec* vectors, int count, off
 FAR_API ssize_t process_vm_readv(pid_t process, const iovec* local, unsigned long local_count, const iovec* remote,
                                  unsigned long remote_count, unsigned long flags) noexcept {
   using namespace far::preload;
-  return transfer((next<"process_vm_readv", transfer_function>()), process, local, local_count, remote, remote_count,
-                  flags);
+  return transfer((next<"process_vm_readv", transfer_function>()), false, process, local, local_count, remote,
+                  remote_count, flags);
 }
 FAR_API ssize_t process_vm_writev(pid_t process, const iovec* local, unsigned long local_count, const iovec* remote,
                                   unsigned long remote_count, unsigned long flags) noexcept {
   using namespace far::preload;
-  return transfer((next<"process_vm_writev", transfer_function>()), process, local, local_count, remote, remote_count,
-                  flags);
+  return transfer((next<"process_vm_writev", transfer_function>()), true, process, local, local_count, remote,
+                  remote_count, flags);
 }
 
 }  // extern "C"

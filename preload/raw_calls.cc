@@ -28,6 +28,7 @@
 #include "preload/runtime.h"
 #include "preload/shared_segments.h"
 #if defined(__x86_64__)
+#include "preload/signals.h"
 #include "preload/syscall_stubs.h"
 #endif
 #include "preload/thread_ends.h"
@@ -201,17 +202,77 @@ struct function_on_stack {
 }
 
 child_call child_of_clone(int flags, pid_t* parent_id, void* tls, pid_t* child_id) {
-  child_call call{.number = SYS_clone, .arguments = {flags, 0, reinterpret_cast<long>(parent_id)}};
+  call_arguments arguments{flags, 0, reinterpret_cast<long>(parent_id)};
 #if defined(__x86_64__)
-  call.arguments[3] = reinterpret_cast<long>(child_id);
-  call.arguments[4] = reinterpret_cast<long>(tls);
+  arguments[3] = reinterpret_cast<long>(child_id);
+  arguments[4] = reinterpret_cast<long>(tls);
 #else
-  call.arguments[3] = reinterpret_cast<long>(tls);
-  call.arguments[4] = reinterpret_cast<long>(child_id);
+  arguments[3] = reinterpret_cast<long>(tls);
+  arguments[4] = reinterpret_cast<long>(child_id);
 #endif
-  call.flags = static_cast<unsigned>(flags);
-  return call;
+  return read_child_call(SYS_clone, arguments);
 }
+
+constexpr std::uint64_t clears_handlers = std::uint64_t{1} << 32;  // CLONE_CLEAR_SIGHAND
+
+bool is_far(std::uint64_t address) {
+  return address != 0 && active_pager()->contains(reinterpret_cast<const void*>(address));
+}
+
+void store(std::uint64_t address, int number) {
+  *reinterpret_cast<int*>(address) = number;
+}
+
+// A call that makes a child with memory of its own, as the kernel gets it. The kernel must touch no far memory then:
+// the fork holds the locks of misses, and in the child nothing serves them yet. So what it would store there comes into
+// local memory, or is left out, and pass_on() stores it.
+class copying_call {
+ public:
+  explicit copying_call(const child_call& call) : call_(call), given_(call.arguments) {
+    // The parent holds locks until the child is made, so it cannot wait for the child to call exec. It could not notice
+    // that anyway, because they do not share memory.
+    std::uint64_t left_out = CLONE_VFORK;
+    if (is_far(call.child_id)) left_out |= CLONE_CHILD_SETTID;
+    if (call.number == SYS_clone) {
+      given_[0] = static_cast<long>(call.flags & ~left_out);
+      given_[1] = 0;
+      if (is_far(call.parent_id | call.descriptor)) given_[2] = reinterpret_cast<long>(&first_);
+    }
+    if (call.number != SYS_clone3) return;
+    const std::size_t bytes = std::min(size_of(given_[1]), sizeof asked_);
+    std::memcpy(&asked_, pointer_to<const void>(given_[0]), bytes);
+    asked_.flags &= ~left_out;
+    asked_.stack = 0;
+    asked_.stack_size = 0;
+    if (is_far(call.parent_id)) asked_.parent_tid = reinterpret_cast<std::uint64_t>(&first_);
+    if (is_far(call.descriptor)) asked_.pidfd = reinterpret_cast<std::uint64_t>(&second_);
+    given_[0] = reinterpret_cast<long>(&asked_);
+    given_[1] = static_cast<long>(bytes);
+  }
+  copying_call(const copying_call&) = delete;
+  copying_call& operator=(const copying_call&) = delete;
+
+  [[nodiscard]] const call_arguments& arguments() const { return given_; }
+
+  // Where misses are served again, on both sides.
+  void pass_on(long result) const {
+    if (result < 0) return;
+    if (result == 0) {
+      if (is_far(call_.child_id))
+        store(call_.child_id, static_cast<int>(c_library_syscall()(SYS_gettid, 0, 0, 0, 0, 0, 0)));
+      return;
+    }
+    if (is_far(call_.parent_id)) store(call_.parent_id, first_);
+    if (is_far(call_.descriptor)) store(call_.descriptor, call_.number == SYS_clone3 ? second_ : first_);
+  }
+
+ private:
+  const child_call& call_;
+  call_arguments given_;
+  clone_args asked_{};
+  int first_ = 0;
+  int second_ = 0;
+};
 
 }  // namespace
 
@@ -259,13 +320,19 @@ child_call read_child_call(long number, const call_arguments& arguments) noexcep
   if (number == SYS_vfork) call.flags = CLONE_VM | CLONE_VFORK;
 #endif
   if (number == SYS_clone) {
-    call.flags = static_cast<std::uint64_t>(arguments[0]);
-    call.stack = static_cast<std::uint64_t>(arguments[1]);
 #if defined(__x86_64__)
-    call.tls = static_cast<std::uint64_t>(arguments[4]);
+    constexpr std::size_t tls_at = 4;
 #else
-    call.tls = static_cast<std::uint64_t>(arguments[3]);
+    constexpr std::size_t tls_at = 3;
 #endif
+    constexpr std::size_t child_id_at = 7 - tls_at;
+    const auto argument = [&arguments](std::size_t at) { return static_cast<std::uint64_t>(arguments[at]); };
+    call.flags = static_cast<std::uint32_t>(arguments[0]);
+    call.stack = argument(1);
+    call.tls = argument(tls_at);
+    if ((call.flags & CLONE_PARENT_SETTID) != 0) call.parent_id = argument(2);
+    if ((call.flags & CLONE_PIDFD) != 0) call.descriptor = argument(2);
+    if ((call.flags & CLONE_CHILD_SETTID) != 0) call.child_id = argument(child_id_at);
   }
   if (number == SYS_clone3) {
     clone_args asked{};
@@ -273,8 +340,15 @@ child_call read_child_call(long number, const call_arguments& arguments) noexcep
     call.flags = asked.flags;
     call.stack = asked.stack == 0 ? 0 : asked.stack + asked.stack_size;
     call.tls = asked.tls;
+    if ((call.flags & CLONE_PARENT_SETTID) != 0) call.parent_id = asked.parent_tid;
+    if ((call.flags & CLONE_PIDFD) != 0) call.descriptor = asked.pidfd;
+    if ((call.flags & CLONE_CHILD_SETTID) != 0) call.child_id = asked.child_tid;
   }
   return call;
+}
+
+bool resets_actions(const child_call& call) noexcept {
+  return (call.flags & clears_handlers) != 0;
 }
 
 bool copies_memory(const child_call& call) noexcept {
@@ -293,27 +367,14 @@ long make_copied_child(const child_call& call, long (*kernel)(long number, const
              (call.flags & CLONE_SETTLS) != 0 ? "other thread-local storage" : "its parent's descriptors");
     return -EINVAL;
   }
-  // The parent holds locks until the child is made, so it cannot wait for the child to call exec. It could not notice
-  // that anyway, because they do not share memory.
-  constexpr std::uint64_t left_out = CLONE_VFORK;
-  call_arguments given = call.arguments;
-  clone_args asked{};
-  if (call.number == SYS_clone) {
-    given[0] = static_cast<long>(call.flags & ~left_out);
-    given[1] = 0;
-  }
-  if (call.number == SYS_clone3) {
-    const std::size_t bytes = std::min(size_of(given[1]), sizeof asked);
-    std::memcpy(&asked, pointer_to<const void>(given[0]), bytes);
-    asked.flags &= ~left_out;
-    asked.stack = 0;
-    asked.stack_size = 0;
-    given[0] = reinterpret_cast<long>(&asked);
-    given[1] = static_cast<long>(bytes);
-  }
+  const copying_call copying(call);
   begin_fork();
-  const long result = kernel(call.number, given);
+  const long result = kernel(call.number, copying.arguments());
+#if defined(__x86_64__)
+  if (result == 0 && resets_actions(call)) reset_actions_in_child();
+#endif
   result == 0 ? end_fork_in_child() : end_fork_in_parent();
+  copying.pass_on(result);
   return result;
 }
 

@@ -23,7 +23,14 @@ struct child_call {
   std::uint64_t flags = 0;  // CLONE_*
   std::uint64_t stack = 0;  // the highest address of the child's stack; 0: the parent's stack pointer
   std::uint64_t tls = 0;
+  // Where the kernel stores numbers of the child, or 0.
+  std::uint64_t parent_id = 0;   // its own, in the parent
+  std::uint64_t child_id = 0;    // its own, in the child
+  std::uint64_t descriptor = 0;  // of a descriptor for it
 };
+
+// Whether the kernel resets the child's signal handlers.
+[[nodiscard]] bool resets_actions(const child_call& call) noexcept;
 
 // Whether the call makes a child or a thread, and its request.
 [[nodiscard]] bool makes_child(long number) noexcept;

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/quiet_write.h"
 #include "base/units.h"
 #include "control/json_object.h"
 
@@ -30,7 +31,7 @@ constexpr int reader_deadline_ms = 2000;
 // Returns 0 or an errno value. Waits for a slow reader, but not for ever.
 int write_all(int file, std::span<const char> text) {
   while (!text.empty()) {
-    const ssize_t written = write(file, text.data(), text.size());
+    const ssize_t written = write_quietly(file, text.data(), text.size());
     if (written >= 0) {
       text = text.subspan(static_cast<std::size_t>(written));
     } else if (errno == EAGAIN) {

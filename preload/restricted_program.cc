@@ -21,8 +21,10 @@ namespace {
 
 // libmozsandbox is Firefox's.
 constexpr std::array libraries = {"libseccomp.so", "libmozsandbox.so"};
-// Of PR_SET_SECCOMP and SECCOMP_MODE_FILTER. "seccomp" alone is also in advice that programs give.
-constexpr std::string_view constant = "SECCOMP";
+// Of PR_SET_SECCOMP and SECCOMP_MODE_FILTER: "seccomp" alone is also in advice that programs give. Of monitors of
+// virtual machines, whose memory the kernel accesses while they run.
+constexpr std::array<std::string_view, 2> constants = {"SECCOMP", "/dev/kvm"};
+constexpr std::size_t longest_constant = 8;
 // Bounds the time that a program takes to start.
 constexpr std::size_t most_bytes = 32 * mib;
 
@@ -35,6 +37,11 @@ int is_such_library(dl_phdr_info* object, std::size_t, void*) {
 }
 
 // Read rather than looked at where it is mapped, which would make all of it resident.
+bool holds_constant(std::string_view text) {
+  return std::any_of(constants.begin(), constants.end(),
+                     [&](std::string_view name) { return text.find(name) != std::string_view::npos; });
+}
+
 bool holds_constant(int file, std::size_t from, std::size_t bytes) {
   std::array<char, 64 * kib> buffer;
   std::size_t kept = 0;  // of the last round, because the name may lie across two
@@ -43,8 +50,8 @@ bool holds_constant(int file, std::size_t from, std::size_t bytes) {
         pread(file, buffer.data() + kept, std::min(bytes, buffer.size() - kept), static_cast<off_t>(from));
     if (got <= 0) return false;
     const std::size_t all = kept + static_cast<std::size_t>(got);
-    if (memmem(buffer.data(), all, constant.data(), constant.size()) != nullptr) return true;
-    kept = std::min(all, constant.size() - 1);
+    if (holds_constant({buffer.data(), all})) return true;
+    kept = std::min(all, longest_constant - 1);
     std::memmove(buffer.data(), buffer.data() + all - kept, kept);
     from += static_cast<std::size_t>(got);
     bytes -= static_cast<std::size_t>(got);
@@ -77,7 +84,7 @@ bool restricts_calls(long number, long first_argument) noexcept {
          (first_argument == SECCOMP_SET_MODE_STRICT || first_argument == SECCOMP_SET_MODE_FILTER);
 }
 
-bool may_restrict_itself() noexcept {
+bool suits_thread_mode() noexcept {
   return dl_iterate_phdr(is_such_library, nullptr) != 0 || names_constant();
 }
 

@@ -29,6 +29,7 @@
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
 #include "pager/hints.h"
+#include "platform/advice.h"
 #include "platform/clock.h"
 #include "platform/kernel_features.h"
 #include "platform/program_limits.h"
@@ -173,6 +174,20 @@ engine::statistics read_statistics(void* context) {
   return count_since_start(*static_cast<runtime*>(context));
 }
 
+// The control socket is also the way by which another process asks for pages that it is about to read or write.
+result<void> bring_in(void* context, std::uintptr_t address, std::size_t bytes, bool to_write) {
+  pager::pager& pager = *static_cast<runtime*>(context)->pager;
+  auto* const first = reinterpret_cast<std::byte*>(round_down(address, page_bytes));
+  bool is_far = false;
+  const std::size_t alike =
+      pager.uniform_bytes(first, round_up(address + bytes, page_bytes) - round_down(address, page_bytes), &is_far);
+  if (!is_far) return error{"no far memory is there", EFAULT};
+  // As far as it is of one kind: what follows may be inaccessible, and the request would fail for all of it.
+  const result<pager::pager::mapping> found = pager.mapping_at(first, alike);
+  if (!found) return found.error();
+  return pager.advise(first, found.value().bytes, to_write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
 void write_reports();
 
 // A thread ends the process that must not report itself. In the child of a vfork it is its parent that waits.
@@ -221,6 +236,7 @@ std::unique_ptr<control::control_server> listen(runtime& self) {
     callbacks.job_file = [](void* context) { return static_cast<runtime*>(context)->of_job->descriptor(); };
     callbacks.job_secret = [](void* context) { return static_cast<runtime*>(context)->of_job->name().secret_text(); };
   }
+  callbacks.bring = bring_in;
   return control::control_server::open(callbacks);
 }
 
@@ -258,7 +274,7 @@ bool is_traced() {
 // some to resolve misses, and those under a debugger, which is told of each signal.
 pager::fault_mode prepare_mode(const settings& chosen, pager::fault_mode mode) {
   if (mode == pager::fault_mode::thread) return mode;
-  const bool minds_signals = !chosen.mode && (may_restrict_itself() || is_traced());
+  const bool minds_signals = !chosen.mode && (suits_thread_mode() || is_traced());
   if (!minds_signals && (prepare_system_calls() || chosen.mode)) return mode;
   const result<fault_mode_choice> other = choose_fault_mode(platform::probe_kernel(), pager::fault_mode::thread);
   return other.ok() && other.value().risk == nullptr ? other.value().mode : mode;

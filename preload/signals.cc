@@ -34,6 +34,10 @@ constinit program_actions wanted;
 
 constinit kernel_mask taken = 0;
 
+constinit own_action for_sigbus{};
+constinit own_action for_sigsys{};
+constinit const own_action* installed = nullptr;
+
 kernel_action& wanted_for(int number) FAR_REQUIRES(wanted.lock) {
   return number == SIGBUS ? wanted.of_sigbus : wanted.of_sigsys;
 }
@@ -74,10 +78,13 @@ void on_sigbus(int number, siginfo_t* info, void* context) {
 
 // The handler runs on the signal stack, because the thread's own may be far. It blocks everything except misses,
 // because a handler of the program that touched far memory would wait for locks that we hold.
-void install(int number, signal_handler handler, kernel_mask open) {
-  const kernel_action ours{reinterpret_cast<void*>(handler), SA_SIGINFO | SA_ONSTACK | SA_RESTART | restorer_given,
-                           far_signal_return, ~open};
-  kernel_sigaction(number, &ours, nullptr);
+void install(own_action& own, int number, signal_handler handler, kernel_mask open) {
+  own.number = number;
+  own.action = {reinterpret_cast<void*>(handler), SA_SIGINFO | SA_ONSTACK | SA_RESTART | restorer_given,
+                far_signal_return, ~open};
+  own.next = installed;
+  installed = &own;
+  kernel_sigaction(number, &own.action, nullptr);
 }
 
 }  // namespace
@@ -109,9 +116,24 @@ void take_signals(signal_handler on_sigsys, bool misses_too) noexcept {
     action.mask = without_ours(action.mask);
     kernel_sigaction(number, &action, nullptr);
   }
-  if (misses_too) install(SIGBUS, on_sigbus, 0);
-  install(SIGSYS, on_sigsys, misses_too ? bit_of(SIGBUS) : 0);
+  if (misses_too) install(for_sigbus, SIGBUS, on_sigbus, 0);
+  install(for_sigsys, SIGSYS, on_sigsys, misses_too ? bit_of(SIGBUS) : 0);
   let_ours_in();
+}
+
+const own_action* own_actions() noexcept {
+  return installed;
+}
+
+void reset_actions_in_child() noexcept {
+  for (const own_action* own = installed; own != nullptr; own = own->next) {
+    kernel_sigaction(static_cast<int>(own->number), &own->action, nullptr);
+  }
+  open_program_actions_in_child();
+  const lock_guard guard(wanted.lock);
+  for (kernel_action* const action : {&wanted.of_sigbus, &wanted.of_sigsys}) {
+    if (action->handler != reinterpret_cast<void*>(SIG_IGN)) *action = {};
+  }
 }
 
 void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept {

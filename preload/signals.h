@@ -34,6 +34,18 @@ void let_ours_in() noexcept;
 // Without the signals that are ours.
 [[nodiscard]] kernel_mask without_ours(kernel_mask mask) noexcept;
 
+// What the kernel has for a signal that is ours; null behind the last. far_raw_clone knows where these are.
+struct own_action {
+  long number;
+  kernel_action action;
+  const own_action* next;
+};
+[[nodiscard]] const own_action* own_actions() noexcept;
+
+// In a child with memory of its own whose handlers the kernel has reset (CLONE_CLEAR_SIGHAND): the program's are reset
+// as well, and ours are set again.
+void reset_actions_in_child() noexcept;
+
 // Behaves like rt_sigaction(2) of a signal that is ours. Requires: the calling thread is in a signal handler.
 void exchange_program_action(int number, const kernel_action* action, kernel_action* old) noexcept;
 

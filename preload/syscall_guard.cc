@@ -112,8 +112,9 @@ guarded_call* guard(const ucontext_t& context, long number) {
   const greg_t* const registers = context.uc_mcontext.gregs;
   const std::array<long, 6> arguments = arguments_of(registers);
   this_thread().system_call = &context;
-  guarded_call* const call = guard_call(*pager, number, arguments, is_limited || blocks_ours(number, arguments),
-                                        static_cast<std::uintptr_t>(registers[REG_RSP]));
+  const bool anyway = is_limited || is_process_transfer(number) || blocks_ours(number, arguments);
+  guarded_call* const call =
+      guard_call(*pager, number, arguments, anyway, static_cast<std::uintptr_t>(registers[REG_RSP]));
   this_thread().system_call = nullptr;
   errno = saved_errno;
   return call;
@@ -288,13 +289,17 @@ bool served_own_transfer(ucontext_t& context, long number) {
 // whether the call is over.
 bool refuse_if_unsafe(greg_t* registers, long number) {
   const bool is_asynchronous = number == SYS_io_uring_setup || number == SYS_io_setup;
-  if (!refuses_device_writes && (only_raw_calls || !is_asynchronous)) return false;
+  const bool may_be_machine = !only_raw_calls && number == SYS_ioctl && active_pager() != nullptr;
+  if (!refuses_device_writes && !may_be_machine && (only_raw_calls || !is_asynchronous)) return false;
   if (platform::on_runtime_thread()) return false;
   const int saved_errno = errno;
   const undispatched_section section;
   const platform::runtime_mark allocate_locally;
   const refusal reason = refuses_device_writes ? refusal::device_writes : refusal::asynchronous_calls;
-  const long refused = refuse_call(reason, number, arguments_of(registers));
+  long refused = refuse_call(reason, number, arguments_of(registers));
+  const bool refuses_machine =
+      refused == 0 && may_be_machine && gives_far_memory_to_machine(*active_pager(), number, arguments_of(registers));
+  if (refuses_machine) refused = refuse_machine();
   errno = saved_errno;
   if (refused == 0) return false;
   registers[REG_RAX] = refused;

@@ -4,6 +4,7 @@
 #include <linux/fiemap.h>
 #include <linux/filter.h>
 #include <linux/fs.h>
+#include <linux/sched.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -22,6 +23,7 @@
 
 #include "base/units.h"
 #include "platform/local_memory.h"
+#include "preload/process_transfers.h"
 #include "preload/runtime.h"
 #include "preload/syscall_structures.h"
 #include "preload/syscall_stubs.h"
@@ -134,6 +136,7 @@ class collector {
       case shape::messages: return collect_messages(memory, size_argument(row.count));
       case shape::strings: return collect_strings(memory);
       case shape::waiters: return collect_waiters(memory, size_argument(row.count));
+      case shape::child: return collect_child(memory, size_argument(row.count));
       case shape::request: return collect_request(memory);
       case shape::option:
         hold(memory, std::min<std::size_t>(size_argument(row.count), largest_buffer_bytes));
@@ -239,6 +242,16 @@ class collector {
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t at = reinterpret_cast<const waiter*>(memory)[i].address;
       hold(reinterpret_cast<std::byte*>(at), sizeof(std::uint64_t));
+    }
+  }
+
+  // The numbers that the kernel stores for the program.
+  void collect_child(std::byte* memory, std::size_t bytes) {
+    if (memory == nullptr || bytes < CLONE_ARGS_SIZE_VER0 || bytes > page_bytes) return;  // the kernel refuses it
+    hold(memory, bytes);
+    const auto* const asked = reinterpret_cast<const clone_args*>(memory);
+    for (const std::uint64_t number : {asked->pidfd, asked->child_tid, asked->parent_tid}) {
+      hold(reinterpret_cast<std::byte*>(number), sizeof(pid_t));
     }
   }
 
@@ -373,29 +386,7 @@ void release_abandoned_calls(std::uintptr_t stack) {
   }
 }
 
-// ---- process_vm_readv and process_vm_writev of this very process ----
-
-// Goes through the memory that an array of vectors names.
-class vector_walk {
- public:
-  vector_walk(const iovec* vectors, std::size_t count) : at_(vectors), end_(vectors + count) { skip_empty(); }
-  [[nodiscard]] bool done() const { return at_ == end_; }
-  [[nodiscard]] iovec next(std::size_t most_bytes) const {
-    return {static_cast<std::byte*>(at_->iov_base) + used_, std::min(at_->iov_len - used_, most_bytes)};
-  }
-  void advance(std::size_t bytes) {
-    used_ += bytes;
-    skip_empty();
-  }
-
- private:
-  void skip_empty() {
-    for (; at_ != end_ && used_ == at_->iov_len; ++at_) used_ = 0;
-  }
-  const iovec* at_;
-  const iovec* end_;
-  std::size_t used_ = 0;
-};
+// ---- process_vm_readv and process_vm_writev ----
 
 // Whether the kernel would accept the vectors at all.
 bool sensible(std::span<const iovec> vectors) {
@@ -415,56 +406,65 @@ bool any_far(const pager::pager& pager, std::span<const iovec> vectors) {
   });
 }
 
-// Whether it is the number of a thread of this process. Any of them refers to the process's memory.
-bool is_of_this_process(long thread) {
-  const long self = far_raw_syscall(SYS_getpid);
-  return thread == self || (thread > 0 && far_raw_syscall(SYS_tgkill, self, thread, 0) == 0);
-}
-
-// Fetches and pins both sides of one part, and lets the kernel copy it, which knows what may be touched.
-long transfer_part(pager::pager& pager, long number, long process, const iovec& local, const iovec& remote) {
+// Fetches and pins the far sides of one part, and lets the kernel copy it, which knows what may be touched.
+long transfer_part(pager::pager& pager, const process_transfer& asked, bool is_own, const iovec& local,
+                   const iovec& remote) {
   guarded_call call{};
   call.runs = call.few_runs.data();
   call.run_capacity = call.few_runs.size();
+  const long number = asked.writes ? SYS_process_vm_writev : SYS_process_vm_readv;
   long result = -EFAULT;
   for (; call.attempts < most_attempts && result == -EFAULT; ++call.attempts) {
     collector held(pager, call);
     held.hold(static_cast<std::byte*>(local.iov_base), local.iov_len);
-    held.hold(static_cast<std::byte*>(remote.iov_base), remote.iov_len);
-    result = far_raw_syscall(number, process, reinterpret_cast<long>(&local), 1, reinterpret_cast<long>(&remote), 1, 0);
+    if (is_own) held.hold(static_cast<std::byte*>(remote.iov_base), remote.iov_len);
+    result = far_raw_syscall(number, asked.process, reinterpret_cast<long>(&local), 1, reinterpret_cast<long>(&remote),
+                             1, 0);
     unpin_runs(pager, call);
   }
   if (call.runs != call.few_runs.data()) platform::free_local(call.runs, call.run_capacity * sizeof(pinned_run));
   return result;
 }
 
-}  // namespace
-
-// The kernel reads the remote side of these calls through the page tables and waits for nobody, so remote pages would
-// give EFAULT. Only calls on this process have such a side in far memory.
-bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments, long* result) {
-  if (number != SYS_process_vm_readv && number != SYS_process_vm_writev) return false;
+// Nothing for arguments that the kernel refuses, or that move nothing.
+std::optional<process_transfer> read_transfer(long number, const std::array<long, 6>& arguments) {
+  if (!is_process_transfer(number)) return std::nullopt;
   const auto local_count = static_cast<std::size_t>(arguments[2]);
   const auto remote_count = static_cast<std::size_t>(arguments[4]);
-  if (arguments[1] == 0 || arguments[3] == 0 || local_count > most_vectors || remote_count > most_vectors) return false;
-  const std::span local(reinterpret_cast<const iovec*>(arguments[1]), local_count);
-  const std::span remote(reinterpret_cast<const iovec*>(arguments[3]), remote_count);
+  const bool has_vectors = arguments[1] != 0 && arguments[3] != 0;
+  if (!has_vectors || arguments[5] != 0 || local_count > most_vectors || remote_count > most_vectors)
+    return std::nullopt;
+  const process_transfer asked{number == SYS_process_vm_writev,
+                               static_cast<pid_t>(arguments[0]),
+                               {reinterpret_cast<const iovec*>(arguments[1]), local_count},
+                               {reinterpret_cast<const iovec*>(arguments[3]), remote_count}};
+  if (!sensible(asked.local) || !sensible(asked.remote)) return std::nullopt;
+  return asked;
+}
+
+// The kernel has made the call with another process, and may have met a remote page of it.
+long finish_transfer(pager::pager& pager, const guarded_call& call, long result) {
+  if (result < 0 && result != -EFAULT) return result;
+  const std::optional<process_transfer> asked = read_transfer(call.number, call.original);
+  if (!asked) return result;
+  return transfer_with_other(
+      *asked, static_cast<std::size_t>(std::max(result, 0L)), smallest_part_bytes,
+      [&](const iovec& local, const iovec& remote) { return transfer_part(pager, *asked, false, local, remote); });
+}
+
+}  // namespace
+
+bool is_process_transfer(long number) noexcept {
+  return number == SYS_process_vm_readv || number == SYS_process_vm_writev;
+}
+
+bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments, long* result) {
   // Everything else is left to the kernel, also calls with wrong arguments.
-  if (arguments[5] != 0 || !any_far(pager, remote) || !sensible(local) || !sensible(remote)) return false;
-  if (!is_of_this_process(arguments[0])) return false;
-  vector_walk to(local.data(), local.size());
-  vector_walk from(remote.data(), remote.size());
-  long total = 0;
-  long last = 0;
-  while (!to.done() && !from.done()) {
-    const std::size_t bytes = std::min(to.next(smallest_part_bytes).iov_len, from.next(smallest_part_bytes).iov_len);
-    last = transfer_part(pager, number, arguments[0], to.next(bytes), from.next(bytes));
-    if (last <= 0) break;
-    to.advance(static_cast<std::size_t>(last));
-    from.advance(static_cast<std::size_t>(last));
-    total += last;
-  }
-  *result = total > 0 ? total : last;
+  const std::optional<process_transfer> asked = read_transfer(number, arguments);
+  if (!asked || !any_far(pager, asked->remote) || !is_of_this_process(asked->process)) return false;
+  *result = transfer_in_parts(*asked, 0, smallest_part_bytes, [&](const iovec& local, const iovec& remote) {
+    return transfer_part(pager, *asked, true, local, remote);
+  });
   return true;
 }
 
@@ -511,6 +511,10 @@ guarded_call* guard_call(pager::pager& pager, long number, const std::array<long
 // EFAULT may mean that a page has left since it was brought in, so the calls that can be repeated are repeated. A
 // transfer that was shortened here continues, so that the program gets all that it asked for.
 bool wants_another_part(pager::pager& pager, guarded_call& call, long* result) {
+  if (is_process_transfer(call.number)) {
+    *result = finish_transfer(pager, call, *result);
+    return false;
+  }
   const std::span<const table_row> rows = rows_of(call.number);
   if (*result == -EFAULT && call.attempts + 1 < most_attempts && repeatable(call.number)) {
     ++call.attempts;

@@ -53,6 +53,10 @@ struct guarded_call {
 [[nodiscard]] bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments,
                                       long* result);
 
+// Whether it is one of these two, with whatever process. Then guard_call is to be called `anyway`: the other process
+// may have far memory.
+[[nodiscard]] bool is_process_transfer(long number) noexcept;
+
 // Whether the calling thread has this call under way.
 [[nodiscard]] bool is_under_way(const guarded_call* call) noexcept;
 

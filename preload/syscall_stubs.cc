@@ -5,11 +5,15 @@
 
 #include <cstddef>
 
+#include "preload/signals.h"
+
 // The offsets and numbers below.
 static_assert(offsetof(far::preload::pushed_call, result) == 16);
 static_assert(offsetof(far::preload::pushed_call, kept_r10) == 48 &&
               offsetof(far::preload::pushed_call, kept_rdi) == 72);
 static_assert(far::preload::far_pushed_bytes == 208);
+static_assert(offsetof(far::preload::own_action, action) == 8 && offsetof(far::preload::own_action, next) == 40);
+static_assert(SYS_rt_sigaction == 13 && sizeof(far::preload::kernel_mask) == 8);
 static_assert(SYS_rt_sigreturn == 15 && SYS_prctl == 157 && SYS_munmap == 11 && SYS_exit == 60);
 
 // far_plain_call and far_guarded_call describe themselves to unwinders, since cancelled threads are unwound through
@@ -76,8 +80,11 @@ far_raw_clone:
   .cfi_adjust_cfa_offset 8
   pushq %r13
   .cfi_adjust_cfa_offset 8
+  pushq %r14
+  .cfi_adjust_cfa_offset 8
   movq %rsi, %r12
   movq %rdx, %r13
+  movq %rcx, %r14
   movq %rdi, %rcx
   movq (%rcx), %rax
   movq 8(%rcx), %rdi
@@ -88,11 +95,24 @@ far_raw_clone:
   syscall
   testq %rax, %rax
   jz 1f
+  popq %r14
   popq %r13
   popq %r12
   ret
 1:
   movq %r12, %rsp
+2:
+  testq %r14, %r14
+  jz 3f
+  movl $13, %eax
+  movl (%r14), %edi
+  leaq 8(%r14), %rsi
+  xorl %edx, %edx
+  movl $8, %r10d
+  syscall
+  movq 40(%r14), %r14
+  jmp 2b
+3:
   testq %r13, %r13
   jz far_signal_return
   movl $157, %eax

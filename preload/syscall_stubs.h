@@ -5,6 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+namespace far::preload {
+struct own_action;
+}
+
 extern "C" {
 
 #pragma GCC visibility push(hidden)
@@ -46,9 +50,9 @@ extern const char far_signal_return_call[];
 long far_raw_syscall(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0);
 
 // `call` is the number and five arguments of a clone, clone3 or vfork whose child starts on another stack. The child
-// arms itself with `selector`, if that is not null, and then takes all its registers from `context`, as if it returned
-// from a signal handler. Returns in the parent only.
-long far_raw_clone(const long* call, void* context, unsigned char* selector);
+// first sets `actions`, which may be null, arms itself with `selector`, if that is not null, and then takes all its
+// registers from `context`, as if it returned from a signal handler. Returns in the parent only.
+long far_raw_clone(const long* call, void* context, unsigned char* selector, const far::preload::own_action* actions);
 
 // Unmaps the stack that it runs on and ends the calling thread.
 [[noreturn]] void far_end_thread(void* stack, std::size_t bytes, long status);

@@ -16,6 +16,7 @@ enum class shape : std::uint8_t {
   messages,   // `count` mmsghdrs
   strings,    // an array of strings that ends with a null pointer
   waiters,    // `count` entries of futex_waitv(2)
+  child,      // clone_args of `count` bytes
   request,    // ioctl(2): the request says what is at `pointer`
   option,     // as `buffer`, but some options are a program of the packet filter (sock_fprog)
   filter,     // such a program, depending on another argument
@@ -29,7 +30,7 @@ enum class shape : std::uint8_t {
 // arguments.
 [[nodiscard]] constexpr bool is_nested(shape kind) {
   return kind == shape::vectors || kind == shape::message || kind == shape::messages || kind == shape::strings ||
-         kind == shape::waiters || depends_on_arguments(kind);
+         kind == shape::waiters || kind == shape::child || depends_on_arguments(kind);
 }
 
 struct table_row {

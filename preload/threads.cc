@@ -20,6 +20,7 @@
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
 #include "preload/raw_calls.h"
+#include "preload/runtime.h"
 #include "preload/signals.h"
 #include "preload/syscall_memory.h"
 #include "preload/syscall_stubs.h"
@@ -133,6 +134,16 @@ class kept_stack {
   void* copy_ = nullptr;
 };
 
+// Pins what the kernel stores for the program when it makes a child that shares our memory.
+guarded_call* hold_numbers(const ucontext_t& context, const child_call& plan) {
+  pager::pager* const pager = active_pager();
+  const bool stores = plan.parent_id != 0 || plan.child_id != 0 || plan.descriptor != 0;
+  if (only_raw_calls || !stores || pager == nullptr || platform::on_runtime_thread()) return nullptr;
+  const platform::runtime_mark allocate_locally;
+  const auto stack = static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RSP]);
+  return guard_call(*pager, plan.number, plan.arguments, false, stack);
+}
+
 // A child on a stack of its own, or on the memory of this thread, which then waits.
 long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatched) {
   const bool borrows = (plan.flags & CLONE_VFORK) != 0 && (plan.flags & CLONE_SETTLS) == 0;
@@ -150,7 +161,8 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   if (shares_memory) frame->uc_stack = child_stack(context, plan, memory);
   thread_state& child = own_state && armed ? state_at(plan.tls) : state;
   if (own_state && armed) child.signal_stack = shares_memory ? memory : state.signal_stack;
-  guarded_call* const calls_before = state.calls;
+  guarded_call* const numbers = hold_numbers(context, plan);
+  guarded_call* const calls_before = numbers != nullptr ? numbers->next : state.calls;
   const bool on_stack_of_child = only_raw_calls || is_on_signal_stack(context.uc_mcontext.gregs[REG_RSP]);
   const kept_stack stack(context, on_stack_of_child && borrows && shares_memory);
   if (borrows) state.lent_to_child = true;
@@ -160,14 +172,20 @@ long clone_from_frame(ucontext_t& context, const child_call& plan, bool dispatch
   }
   const std::array<long, 6>& given = plan.arguments;
   const long call[] = {plan.number, given[0], given[1], given[2], given[3], given[4]};
-  const long result = far_raw_clone(call, frame, armed ? const_cast<unsigned char*>(&child.selector) : nullptr);
+  const own_action* const actions = armed && resets_actions(plan) ? own_actions() : nullptr;
+  const long result =
+      far_raw_clone(call, frame, armed ? const_cast<unsigned char*>(&child.selector) : nullptr, actions);
   if (borrows) {
     state.lent_to_child = false;
     state.wants_tracer = false;
     state.selector = selector_undispatched;  // the child used it too
   }
-  // The memory that the child still held when it called exec.
-  if (borrows && shares_memory) release_calls_until(calls_before);
+  // The memory that the child still held when it called exec, too.
+  if (borrows && shares_memory) {
+    release_calls_until(calls_before);
+  } else if (numbers != nullptr) {
+    release_call(*numbers);
+  }
   if (memory != nullptr && (result < 0 || !own_state)) platform::unmap_local(memory, signal_stack_bytes);
   return result;
 }

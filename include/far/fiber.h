@@ -146,7 +146,8 @@ class FAR_API counting_semaphore {
   alignas(8) std::byte room_[detail::synchronisation_bytes];
 };
 
-// A queue of bounded length; any number of senders and receivers. The values that it carries may own far objects.
+// A queue of bounded length; any number of senders and receivers. The values that it carries may own far objects. A
+// receiver that has got the last value may destroy it, although the sender's call has perhaps not returned yet.
 template <typename T>
 class channel : public detail::basic_channel<T, mutex, condition_variable> {
  public:

@@ -219,10 +219,14 @@ class shared_ptr : public detail::shared_owner<T> {
   const T& deref(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   template <typename... How>
   T& deref_mut(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
-  [[nodiscard]] const T* get(const scope& in) const { return at_or_null(in, false); }
-  [[nodiscard]] T* get_mut(const scope& in) const { return at_or_null(in, true); }
-  const T* get(const scope&& the_scope_must_be_a_local_variable) const = delete;
-  T* get_mut(const scope&& the_scope_must_be_a_local_variable) const = delete;
+  [[nodiscard]] const T* get(const scope& in) const { return at_or_null(in, false, true); }
+  [[nodiscard]] T* get_mut(const scope& in) const { return at_or_null(in, true, true); }
+  [[nodiscard]] const T* get(const scope& in, non_temporal_t /*how*/) const { return at_or_null(in, false, false); }
+  [[nodiscard]] T* get_mut(const scope& in, non_temporal_t /*how*/) const { return at_or_null(in, true, false); }
+  template <typename... How>
+  const T* get(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  T* get_mut(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
   [[nodiscard]] T read() const
     requires std::is_trivially_copyable_v<T>
   {
@@ -271,8 +275,8 @@ class shared_ptr : public detail::shared_owner<T> {
                                           : in.reach_part(control_->word, offset_, sizeof(T), write, lasting);
     return std::launder(reinterpret_cast<T*>(found));
   }
-  [[nodiscard]] T* at_or_null(const scope& in, bool write) const {
-    return control_ == nullptr ? nullptr : at(in, write, true);
+  [[nodiscard]] T* at_or_null(const scope& in, bool write, bool lasting) const {
+    return control_ == nullptr ? nullptr : at(in, write, lasting);
   }
 };
 

@@ -111,8 +111,16 @@ class unique_ptr : public detail::sole_owner<T> {
   // deref(), so a walk that ends at a null pointer saves the test of each.
   [[nodiscard]] const T* get(const scope& in) const { return at_or_null(in.reach_or_null(word_, false, true)); }
   [[nodiscard]] T* get_mut(const scope& in) { return at_or_null(in.reach_or_null(word_, true, true)); }
-  const T* get(const scope&& the_scope_must_be_a_local_variable) const = delete;
-  T* get_mut(const scope&& the_scope_must_be_a_local_variable) = delete;
+  [[nodiscard]] const T* get(const scope& in, non_temporal_t /*how*/) const {
+    return at_or_null(in.reach_or_null(word_, false, false));
+  }
+  [[nodiscard]] T* get_mut(const scope& in, non_temporal_t /*how*/) {
+    return at_or_null(in.reach_or_null(word_, true, false));
+  }
+  template <typename... How>
+  const T* get(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
+  template <typename... How>
+  T* get_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
   // Copy the object out or in, without a scope.
   [[nodiscard]] T read() const

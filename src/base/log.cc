@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/quiet_write.h"
+
 namespace far {
 namespace {
 
@@ -46,7 +48,7 @@ void log_line(log_level level, const char* format, ...) noexcept {
   if (length > static_cast<int>(sizeof line) - 1) length = sizeof line - 1;
   line[length] = '\n';
   // A failure is ignored, since there is nowhere else to report it.
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, length + 1);
+  static_cast<void>(write_quietly(STDERR_FILENO, line, static_cast<std::size_t>(length) + 1));
   errno = saved_errno;
 }
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -43,6 +44,7 @@ constexpr std::string_view resize_prefix = "resize ";
 constexpr std::string_view add_server_prefix = "add-server ";
 constexpr std::string_view remove_server_prefix = "remove-server ";
 constexpr std::string_view removal_prefix = "removal ";
+constexpr std::string_view bring_prefix = "bring ";
 
 struct abstract_name {
   sockaddr_un address{};
@@ -334,7 +336,36 @@ std::size_t control_server::answer_removal(std::string_view server, removal step
       std::snprintf(reply, control_reply_bytes, "farheap/1 ok %llu\n", static_cast<unsigned long long>(left.value())));
 }
 
+namespace {
+
+struct wanted_memory {
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;
+  bool to_write = false;
+};
+
+// "ADDRESS BYTES read" or "ADDRESS BYTES write".
+std::optional<wanted_memory> read_wanted(std::string_view text) {
+  wanted_memory wanted;
+  const char* const end = text.data() + text.size();
+  const auto [space, no_address] = std::from_chars(text.data(), end, wanted.address);
+  if (no_address != std::errc{} || space == end || *space != ' ') return std::nullopt;
+  const auto [rest, no_bytes] = std::from_chars(space + 1, end, wanted.bytes);
+  const std::string_view use(rest, static_cast<std::size_t>(end - rest));
+  wanted.to_write = use == " write";
+  const bool is_right = no_bytes == std::errc{} && wanted.bytes > 0 && wanted.bytes <= control_brought_bytes &&
+                        wanted.address + wanted.bytes > wanted.address && (wanted.to_write || use == " read");
+  return is_right ? std::optional(wanted) : std::nullopt;
+}
+
+}  // namespace
+
 result<void> control_server::obey(std::string_view request) {
+  if (request.starts_with(bring_prefix) && callbacks_.bring != nullptr) {
+    const std::optional<wanted_memory> wanted = read_wanted(request.substr(bring_prefix.size()));
+    if (!wanted) return error{"bring takes an address, a number of bytes, and read or write", EINVAL};
+    return callbacks_.bring(callbacks_.context, wanted->address, wanted->bytes, wanted->to_write);
+  }
   if (request.starts_with(resize_prefix)) {
     request.remove_prefix(resize_prefix.size());
     std::uint64_t budget_bytes = 0;

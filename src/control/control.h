@@ -13,6 +13,9 @@
 //     farheap/1 stats\n             ->  farheap/1 ok {"budget_bytes": ..., ...}\n, of this process alone;
 //                                       "in_job" with 1 at the end where it has a job
 //     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
+//     farheap/1 bring ADDRESS BYTES read\n -> farheap/1 ok\n: the far memory there is local now, for a process that
+//     reads
+//                                       it by process_vm_readv; "write" for one that writes
 //     anything else                 ->  farheap/1 error MESSAGE\n
 //
 // Only the same user and root are answered; "job SECRET" with the job's own secret is always answered: a process of the
@@ -52,7 +55,12 @@ struct control_callbacks {
   // Null: it is on its own.
   int (*job_file)(void* context) = nullptr;
   std::string (*job_secret)(void* context) = nullptr;
+  // Of a program with far memory: brings a part of it in. Null: what another process could read is not far.
+  result<void> (*bring)(void* context, std::uintptr_t address, std::size_t bytes, bool to_write) = nullptr;
 };
+
+// The longest range of one request for memory.
+inline constexpr std::size_t control_brought_bytes = std::size_t{64} << 10;
 
 class control_server {
  public:

@@ -48,7 +48,14 @@ struct runtime {
     static_cast<runtime*>(context)->added = server;
     return {};
   }
+  static result<void> bring(void* context, std::uintptr_t address, std::size_t bytes, bool to_write) {
+    if (address < 4096) return error{"no far memory is there", EFAULT};
+    static_cast<runtime*>(context)->brought =
+        std::to_string(address) + "+" + std::to_string(bytes) + (to_write ? " to write" : "");
+    return {};
+  }
   std::string added;
+  std::string brought;
   std::string removed;
   removal step = removal::go_on;
   std::uint64_t left_bytes = 0;
@@ -74,7 +81,9 @@ class control_test : public testing::Test {
   }
 
   control_callbacks callbacks() {
-    return {&runtime_, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server};
+    control_callbacks all{&runtime_, runtime::resize, runtime::stats, runtime::add_server, runtime::remove_server};
+    all.bring = runtime::bring;
+    return all;
   }
 
   static int connect_raw() {
@@ -101,6 +110,24 @@ class control_test : public testing::Test {
   std::thread thread_;
   std::atomic<int> steps_{0};
 };
+
+TEST_F(control_test, BringsMemoryIn) {
+  start();
+  EXPECT_TRUE(send_control_request(getpid(), "bring 8192 65536 read").ok());
+  EXPECT_EQ(runtime_.brought, "8192+65536");
+  EXPECT_TRUE(send_control_request(getpid(), "bring 8193 1 write").ok());
+  EXPECT_EQ(runtime_.brought, "8193+1 to write");
+  EXPECT_FALSE(send_control_request(getpid(), "bring 1 1 read").ok());
+  for (const char* wrong : {"bring ", "bring 8192", "bring 8192 ", "bring 8192 1", "bring 8192 1 ", "bring 8192 1 rea",
+                            "bring 8192 0 read", "bring 8192 65537 read", "bring -1 1 read", "bring x 1 read",
+                            "bring 18446744073709551615 1 read", "bring 8192 1 read "}) {
+    const result<std::string> reply = send_control_request(getpid(), wrong);
+    ASSERT_FALSE(reply.ok()) << wrong;
+    EXPECT_NE(reply.error().message.find("bring takes"), std::string::npos) << wrong;
+  }
+  EXPECT_EQ(runtime_.brought, "8193+1 to write");
+  stop();
+}
 
 TEST_F(control_test, ResizeArrives) {
   start();

@@ -8,6 +8,11 @@
 #include "fiber/scheduler_state.h"
 
 namespace far::fiber {
+namespace {
+
+constinit thread_local const helper_pool* pool_of_thread = nullptr;
+
+}  // namespace
 
 helper_pool* current_helpers() noexcept {
   const control_block* const self = current_fiber();
@@ -65,6 +70,7 @@ helper_pool::job* helper_pool::take() noexcept {
 
 void helper_pool::work() noexcept {
   pthread_setname_np(pthread_self(), "far-helper");
+  pool_of_thread = this;
   while (true) {
     jobs_.acquire();
     job* const one = take();
@@ -79,6 +85,10 @@ void helper_pool::work() noexcept {
     }
     one->done.wake();
   }
+}
+
+bool helper_pool::is_running_caller() const noexcept {
+  return pool_of_thread == this;
 }
 
 void helper_pool::stop() noexcept {

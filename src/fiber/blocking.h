@@ -36,6 +36,9 @@ class helper_pool {
   // Requires: no job is under way.
   void stop() noexcept;
 
+  // Whether the calling thread is one of them.
+  [[nodiscard]] bool is_running_caller() const noexcept;
+
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::uint64_t threads() const noexcept { return started_.load(std::memory_order_relaxed); }
 

@@ -78,7 +78,7 @@ void scheduler::wait_for_all() const noexcept {
 
 bool scheduler::is_running_caller() const noexcept {
   worker* const on = worker::current();
-  return on != nullptr && &on->shared() == state_.get();
+  return (on != nullptr && &on->shared() == state_.get()) || state_->helpers.is_running_caller();
 }
 
 unsigned scheduler::workers() const noexcept {

@@ -88,7 +88,7 @@ class scheduler {
   // Waits until every fiber has ended, as the destructor does. Requires: as the destructor.
   void wait_for_all() const noexcept;
 
-  // Whether the caller is one of its fibers.
+  // Whether the caller is one of its fibers, or a thread that makes a blocking call for one.
   [[nodiscard]] bool is_running_caller() const noexcept;
 
   [[nodiscard]] unsigned workers() const noexcept;

@@ -241,6 +241,33 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(chosen.param == who::fibers ? "fibers" : chosen.param == who::threads ? "threads" : "both");
     });
 
+// A lock and a condition that say who notified whom when. For one thread.
+struct watched_mutex {
+  static inline bool is_held = false;
+  void lock() { is_held = true; }
+  void unlock() { is_held = false; }
+};
+struct watched_condition {
+  static inline unsigned held = 0;
+  static inline unsigned released = 0;
+  template <typename Predicate>
+  bool wait_until(watched_mutex& /*lock*/, time_point /*deadline*/, Predicate holds) {
+    return holds();
+  }
+  void notify_one() { ++(watched_mutex::is_held ? held : released); }
+  void notify_all() { notify_one(); }
+};
+
+// The receiver of the last item may destroy the channel as soon as it can lock the mutex.
+TEST(channel, notifies_before_it_unlocks) {
+  detail::basic_channel<int, watched_mutex, watched_condition> items(1);
+  EXPECT_TRUE(items.send(1));
+  EXPECT_EQ(items.receive(), 1);
+  items.close();
+  EXPECT_EQ(watched_condition::held, 4u);
+  EXPECT_EQ(watched_condition::released, 0u);
+}
+
 TEST(channel, carries_what_can_only_be_moved_and_leaves_it_when_it_cannot) {
   channel<std::unique_ptr<int>> items(1);
   EXPECT_TRUE(items.send(std::make_unique<int>(1)));

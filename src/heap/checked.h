@@ -10,8 +10,8 @@ namespace far::heap {
 // Whether a scope has ever been opened by code that was compiled so.
 [[nodiscard]] bool is_checked() noexcept;
 
-// Before an object that the caller makes becomes live there: nobody checks it (pointer_check.h) until the caller's
-// innermost scope ends.
+// Before the caller puts an object there: until its innermost scope ends, its page is in use, and nobody checks it
+// (pointer_check.h).
 void note_new(std::uintptr_t object);
 
 // Whether a scope of `one` that is open has dereferenced something in the page (its number: address / page size).

@@ -151,18 +151,19 @@ void evacuator::mark(hazard_log& mine, std::size_t page) {
   });
 }
 
-// The owner that a header names, if its word can be read and changed: it is local memory, or in a far object that is
-// resident, held from here on, and live. Otherwise nullptr: objects whose owner is remote stay. Requires: the header is
-// locked, which keeps the owner where it is.
+// The owner that a header names, if its word can be read and changed: it is local memory, or in a far object, perhaps
+// of another runtime, that is resident, held from here on, and live. Otherwise nullptr: objects whose owner is remote
+// stay. Requires: the header is locked, which keeps the owner where it is.
 owner_word* evacuator::owner_at_hand(hazard_log& mine, std::uint64_t header_value) {
   owner_word* const named = header::owner(header_value);
   const auto at = reinterpret_cast<std::uintptr_t>(named);
-  if (named == nullptr || !heap_.memory.contains(at)) return named;
+  if (named == nullptr) return nullptr;
+  const detail::object_heap* const in = heap_.heap_with(at);
+  if (in == nullptr) return named;
   mine.hold(at >> page_shift);
-  if (!heap_.memory.is_resident(at)) return nullptr;
-  const segment_state state = heap_.segments.holding(at).state.load(std::memory_order_acquire);
-  if (state != segment_state::closed && state != segment_state::open) return named;  // a huge object does not move
-  const std::uintptr_t whole = heap_.pages.live_object_before(at);
+  if (!in->memory.is_resident(at)) return nullptr;
+  if (!in->segments.holds_small_objects(at)) return named;  // a huge object does not move
+  const std::uintptr_t whole = in->pages.live_object_before(at);
   return whole != 0 && at < whole + header::bytes(header::at(whole).load()) ? named : nullptr;
 }
 

@@ -16,6 +16,7 @@
 #include "fiber/identity.h"
 #include "heap/checked.h"
 #include "heap/grace_periods.h"
+#include "heap/living_runtimes.h"
 #include "heap/scope_log.h"
 #include "heap/scope_records.h"
 
@@ -54,7 +55,7 @@ object_heap::object_heap(pager::page_guard& from, fiber::scheduler& workers)
       pages(memory.base(), memory.pages()),
       segments(memory, pages),
       huge(memory, segments, pages),
-      plain(segments, huge, pages),
+      plain(segments, huge),
       workers_(workers),
       recorder_(find_recorder()),
       allocator_(segments),
@@ -99,6 +100,9 @@ std::uintptr_t object_heap::take_place(std::size_t bytes, std::size_t alignment,
   while (true) {
     const std::uintptr_t place = allocator_.take(bytes, alignment, where, tag);
     log_use(heap::current_record(), place);
+    // The ends of other scopes take pages away at any time.
+    if (heap::is_checked()) [[unlikely]]
+      heap::note_new(place);
     if (try_bring_in(place, std::min(heap::allocator::bytes_ahead(place), bytes_ready_ahead))) return place;
     allocator_.abandon(place, where, tag);
     segments.remove_object(place, heap::units_for(bytes));
@@ -130,8 +134,6 @@ std::byte* object_heap::allocate(owner_word& owner, std::size_t bytes, std::size
     std::memcpy(reinterpret_cast<std::byte*>(object) + whole - sizeof type, &type, sizeof type);
   }
   header::at(object).store(header::make(owner, whole, kind));
-  if (heap::is_checked()) [[unlikely]]
-    heap::note_new(object);
   pages.set_live(object);
   pages.mark_used(object, heap::units_for(whole));
   if (where == segment_kind::lasting) make_ready(object, true);
@@ -453,15 +455,16 @@ void object_heap::prefetch_part(std::uint64_t value, std::size_t offset, std::si
 
 bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   if ((value & word::busy) != 0) return true;
+  // A copy that is in no scope would be taken away while it is made.
+  if (heap::is_checked()) [[unlikely]]
+    return true;
   auto mine = std::make_unique<heap::borrowed_hazard_log>();
   if (prefetches_.fetch_add(1, std::memory_order_relaxed) >= most_prefetches) {
     end_prefetch();
     return false;
   }
   const auto at = reinterpret_cast<std::uintptr_t>(&owner);
-  if (memory.contains(at)) {
-    (*mine)->hold(at >> page_shift);
-  }
+  if (heap_with(at) != nullptr) (*mine)->hold(at >> page_shift);
   if (!begin_fetch(owner, value)) {
     end_prefetch();
     return true;
@@ -507,6 +510,14 @@ void object_heap::finish_prefetches() const {
   }
 }
 
+object_heap* object_heap::heap_with(std::uintptr_t address) {
+  return memory.contains(address) ? this : heap::heap_at(address);
+}
+
+const object_heap* object_heap::heap_with(std::uintptr_t address) const {
+  return memory.contains(address) ? this : heap::heap_at(address);
+}
+
 std::size_t object_heap::bytes_of(std::uint64_t value) const {
   const std::uintptr_t object = word::address(value);
   if (word::is_huge(value)) return huge.bytes_of(object);
@@ -537,9 +548,10 @@ void object_heap::validate() const {
         const owner_word* const owner = heap::header::owner(value);
         FAR_CHECK(owner != nullptr, "a live object has an owner");
         const auto at = reinterpret_cast<std::uintptr_t>(owner);
-        if (memory.contains(at) && !memory.is_resident(at)) return;
+        const object_heap* const around = heap_with(at);
+        if (around != nullptr && !around->memory.is_resident(at)) return;
         // One that was lost may be zeros now.
-        if (owner->load() == 0 && memory.contains(at) && !segments.holds_small_objects(at)) return;
+        if (owner->load() == 0 && around != nullptr && !around->segments.holds_small_objects(at)) return;
         FAR_CHECK(word::address(owner->load()) == object, "the owner that the header names owns the object");
       });
       FAR_CHECK(in_page == pages.objects_in(page), "the page's count is the number of its live bits");

@@ -94,9 +94,9 @@ class object_heap {
   // either.
   void move_owner(owner_word& from, owner_word& to) { owners_.move_owner(from, to); }
   // `word` has been copied to where it is now: the header of its object shall name it.
-  void follow(owner_word& word) { owners_.follow(word, true); }
-  // An object has been copied to `object`: the far pointers in it own their objects from there. `calls_off`: moves of
-  // those that the evacuator has begun.
+  void follow(owner_word& word, bool calls_off = true) { owners_.follow(word, calls_off); }
+  // An object has been copied to `object`: the far pointers in it own their objects from there. `calls_off`, here as
+  // above: moves of those that the evacuator has begun.
   void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
     owners_.follow_children(object, header_value, calls_off);
   }
@@ -128,6 +128,10 @@ class object_heap {
   [[nodiscard]] heap_view view() const { return {.ready = pages.ready_by_page()}; }
   // The same for scopes that log: every dereference calls touch() or touch_part().
   [[nodiscard]] heap_view slow_view() const { return {.ready = pages.never_ready_by_page()}; }
+
+  // The heap that the address lies in, often this one; nullptr: it is local memory.
+  [[nodiscard]] object_heap* heap_with(std::uintptr_t address);
+  [[nodiscard]] const object_heap* heap_with(std::uintptr_t address) const;
 
   // Recomputes every count and checks every header that can be read. Requires: no other call meanwhile.
   void validate() const;

@@ -34,7 +34,11 @@ std::uintptr_t huge_space::take(std::size_t bytes, unsigned tag, bool unheld, ba
       count <= most_run_pages ? take_run(count) : memory_.map(count << page_shift, page_bytes);
   sizes_[pages_.page_of(object)] = bytes;
   memory_.keep_together(object, count << page_shift, beside);
-  pages_.begin_use(pages_.page_of(object), count, tag, unheld || count > most_held_pages);
+  if (unheld || count > most_held_pages) {
+    segments_.begin_loose_use(object, count, tag);
+  } else {
+    pages_.begin_use(pages_.page_of(object), count, tag, false);
+  }
   return object;
 }
 

@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory_resource>
 #include <new>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -18,6 +22,9 @@
 
 #include "base/units.h"
 #include "far/runtime.h"
+#include "far/tag.h"
+#include "far/unique_ptr.h"
+#include "heap/heap.h"
 #include "tests/support/real_pager.h"
 
 namespace far {
@@ -155,6 +162,52 @@ TEST_P(memory_resource_test, equal_are_those_of_one_runtime) {
   EXPECT_FALSE(one == *std::pmr::new_delete_resource());
   memory_resource fresh(farheap);
   EXPECT_THROW(static_cast<void>(fresh.allocate(1, 8192)), std::bad_alloc);
+}
+
+// Takes memory whose pages are leaving, and counts in it until they have left.
+void count_in_leaving_pages(const runtime_options& chosen) {
+  runtime farheap(chosen);
+  memory_resource far_memory(farheap);
+  std::atomic<bool> is_leaving{false};
+  std::atomic<bool> goes_on{false};
+  // The evictor stops here between finding out that nobody can write to the pages and copying them.
+  const tag watched(farheap, {}, [&](std::span<std::byte> /*object*/) {
+    is_leaving = true;
+    for (int i = 0; i < 30 && !goes_on; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  const auto object = make_unique<std::uint64_t>(watched, 1u);
+  constexpr std::size_t pages = 5;
+  auto* const first = static_cast<std::byte*>(far_memory.allocate(pages * page_bytes));
+  for (const std::size_t written : {0, 1, 3}) first[written * page_bytes] = std::byte{1};
+  std::byte* const behind = first + pages * page_bytes;
+  // One that is to be fetched, so that taking it waits for nobody.
+  make_unique<char[]>(farheap, page_bytes).reset();
+  ASSERT_TRUE(detail::heap_of(farheap).memory.is_resident(reinterpret_cast<std::uintptr_t>(behind + page_bytes)));
+
+  std::atomic<bool> has_left{false};
+  std::thread evictor([&] {
+    farheap.evict_all();
+    has_left = true;
+  });
+  while (!is_leaving) std::this_thread::yield();
+  auto* const taken = static_cast<std::byte*>(far_memory.allocate(3 * page_bytes));
+  ASSERT_EQ(taken, behind);
+  auto* const number = reinterpret_cast<volatile std::uint64_t*>(taken + page_bytes);
+  std::uint64_t model = 0;
+  while (!has_left || model < 1'000) {
+    *number = *number + 1;
+    if (++model == 500) goes_on = true;
+  }
+  evictor.join();
+  EXPECT_EQ(*number, model);
+  far_memory.deallocate(taken, 3 * page_bytes);
+  far_memory.deallocate(first, pages * page_bytes);
+}
+
+// Zeros are put ahead of a walk of writes, also behind the memory that is being written. Nobody has these pages, so
+// they leave as those that nobody can write to.
+TEST_P(memory_resource_test, what_is_written_to_memory_whose_pages_were_leaving_is_kept) {
+  for (int round = 0; round < 10; ++round) count_in_leaving_pages(small());
 }
 
 INSTANTIATE_TEST_SUITE_P(guards, memory_resource_test,

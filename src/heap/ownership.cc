@@ -1,5 +1,7 @@
 #include "heap/ownership.h"
 
+#include "heap/heap.h"
+#include "heap/living_runtimes.h"
 #include "heap/scope_records.h"
 
 namespace far::heap {
@@ -45,21 +47,26 @@ class kept_segment {
 // A word that is part of a far object can be read and written under a header's lock from here on, without a miss.
 void ownership::keep_at_hand(hazard_log& log, const owner_word& word_here) {
   const auto at = reinterpret_cast<std::uintptr_t>(&word_here);
-  if (!memory_.contains(at)) return;
+  far_memory* holding = &memory_;
+  if (!memory_.contains(at)) {
+    detail::object_heap* const other = heap_at(at);
+    if (other == nullptr) return;
+    holding = &other->memory;
+  }
   log.hold(at >> page_shift);
-  while (!memory_.is_resident(at)) memory_.fetch_or_end(at);
+  while (!holding->is_resident(at)) holding->fetch_or_end(at);
 }
 
-// Holds the object's page, unless it is null or huge. Afterwards the word, as returned, is not fetching, nor moving,
-// unless a move is not to be called off; and the page is either resident, and stays so while it is held, or away. A
-// resident page can mostly be written: the header's lock would otherwise meet the hardware guard, whose thread takes
-// two context switches.
+// Holds the object's page, unless it is null, huge, or of another runtime. Afterwards the word, as returned, is not
+// fetching, nor moving, unless a move is not to be called off; and the page is either resident, and stays so while it
+// is held, or away. A resident page can mostly be written: the header's lock would otherwise meet the hardware guard,
+// whose thread takes two context switches.
 ownership::standing ownership::stand_still(hazard_log& log, owner_word& owner, bool calls_off) {
   bool asked_to_write = false;
   while (true) {
     const std::uint64_t value = owner.load(std::memory_order_acquire);
     const std::uintptr_t object = word::address(value);
-    if (object == 0 || word::is_huge(value)) return {value, false};
+    if (word::is_huge(value) || !memory_.contains(object)) return {value, false};
     if (calls_off && (value & word::moving) != 0) {
       static_cast<void>(settle(owner, value));
       continue;
@@ -136,7 +143,7 @@ void ownership::follow(owner_word& word_here, bool calls_off) {
     const standing now = stand_still(mine, word_here, calls_off);
     const std::uintptr_t object = word::address(now.value);
     // The program may have changed the pointer since it was copied.
-    if (object == 0 || word::is_huge(now.value)) return;
+    if (word::is_huge(now.value) || !memory_.contains(object)) return;
     if (now.is_here) {
       // The evacuator follows a pointer that the program may destroy meanwhile, with the last object of its segment:
       // what is locked must not be a word in the middle of somebody else's object.
@@ -218,9 +225,16 @@ void ownership::follow_children(std::byte* object, std::uint64_t header_value, b
   type_of(kind, object + header::bytes(header_value))
       .for_each_word(
           object, header::payload_bytes(header_value),
-          calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, true); }
-                    : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow(child, false); },
+          calls_off ? [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow_child(child, true); }
+                    : [](owner_word& child, void* self) { static_cast<ownership*>(self)->follow_child(child, false); },
           this);
+}
+
+// The header to change is that of the child's object, which may be another runtime's.
+void ownership::follow_child(owner_word& child, bool calls_off) {
+  const std::uintptr_t object = word::address(child.load(std::memory_order_acquire));
+  if (object == 0 || memory_.contains(object)) return follow(child, calls_off);
+  if (detail::object_heap* const other = heap_at(object); other != nullptr) other->follow(child, calls_off);
 }
 
 }  // namespace far::heap

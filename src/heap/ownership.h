@@ -33,6 +33,7 @@ class ownership {
 
   // See object_heap for these four.
   void move_owner(owner_word& from, owner_word& to);
+  // As those of any far pointer, the word may lie in an object of another runtime.
   void follow(owner_word& word, bool calls_off);
   void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off);
   void release(owner_word& owner, bool owns_others);
@@ -48,6 +49,7 @@ class ownership {
   };
   [[nodiscard]] standing stand_still(hazard_log& log, owner_word& owner, bool calls_off);
   void keep_at_hand(hazard_log& log, const owner_word& word_here);
+  void follow_child(owner_word& child, bool calls_off);
 
   far_memory& memory_;
   page_table& pages_;

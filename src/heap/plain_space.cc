@@ -96,8 +96,7 @@ std::uintptr_t plain_space::take_place(kind& from, std::size_t size_bytes, unsig
       }
     }
     const std::uintptr_t fresh = segments_.take(segment_state::runs, tag);
-    // In use although no scope holds it.
-    pages_.begin_use(pages_.page_of(fresh), segment_pages, tag, true);
+    segments_.begin_loose_use(fresh, segment_pages, tag);
     const lock_guard guard(from.lock);
     try {
       // Room for all of them: release() must not throw.

@@ -14,7 +14,6 @@
 
 #include "base/spin_lock.h"
 #include "heap/huge_space.h"
-#include "heap/page_table.h"
 #include "heap/segments.h"
 
 namespace far::heap {
@@ -23,7 +22,7 @@ class plain_space {
  public:
   static constexpr std::size_t largest_place_bytes = 8192;
 
-  plain_space(segments& from, huge_space& huge, page_table& pages) : segments_(from), huge_(huge), pages_(pages) {}
+  plain_space(segments& from, huge_space& huge) : segments_(from), huge_(huge) {}
   plain_space(const plain_space&) = delete;
   plain_space& operator=(const plain_space&) = delete;
 
@@ -81,7 +80,6 @@ class plain_space {
 
   segments& segments_;
   huge_space& huge_;
-  page_table& pages_;
   std::array<std::array<kind, sizes>, most_tags> kinds_;
 };
 

@@ -36,9 +36,10 @@ bool is_an_owner(detail::object_heap& in, hazard_log& work, const owner_word& on
   const std::uint64_t value = one.load(std::memory_order_acquire);
   if (word::is_huge(value)) return false;
   const std::uintptr_t target = word::address(value);
-  if (!in.memory.contains(target) || !in.pages.is_live(target)) return false;
+  const detail::object_heap* const of_target = in.heap_with(target);
+  if (of_target == nullptr || !of_target->pages.is_live(target)) return false;
   work.hold(target >> page_shift);
-  return in.memory.is_resident(target) && header::owner(header::at(target).load()) == &one;
+  return of_target->memory.is_resident(target) && header::owner(header::at(target).load()) == &one;
 }
 
 void check_named(const detail::type_of_object& type, std::uintptr_t object, std::size_t bytes,

@@ -3,6 +3,8 @@
 #define FARHEAP_CHECKED
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -234,6 +236,29 @@ TEST_P(pointer_check_death_test, threads_that_change_objects_in_turn_go_on) {
   for (std::thread& one : threads) one.join();
   const scope here(farheap);
   for (const auto& one : all) EXPECT_GT(one.deref(here).text.size(), 0u);
+}
+
+// The end of a scope takes the pages of its objects away, also while another thread puts the next object there: one
+// that is made, or one that is fetched alone.
+TEST_P(pointer_check_death_test, objects_are_put_into_pages_whose_other_objects_leave) {
+  runtime farheap(options(GetParam()));
+  farheap.set_page_path_share(2);
+  constexpr std::size_t count = 10'000;
+  std::vector<unique_ptr<long>> all(count);
+  std::atomic<std::size_t> made{0};
+  std::thread reader([&] {
+    for (std::size_t seen = 0; seen < count; seen = made) {
+      if (seen == 0) continue;
+      EXPECT_EQ(all[seen - 1].read(), static_cast<long>(seen - 1));
+    }
+  });
+  for (std::size_t i = 0; i < count; ++i) {
+    all[i] = make_unique<long>(farheap, static_cast<long>(i));
+    made = i + 1;
+    static_cast<void>(all[i / 2].prefetch());
+    EXPECT_EQ(all[i / 2].read(), static_cast<long>(i / 2));
+  }
+  reader.join();
 }
 
 INSTANTIATE_TEST_SUITE_P(guards, pointer_check_death_test,

@@ -369,6 +369,29 @@ TEST_F(replacement_test, non_temporal_copies_of_shared_objects_leave_the_hot_set
   EXPECT_GT(left, 90u);
 }
 
+TEST_F(replacement_test, non_temporal_looks_at_pointers_that_may_be_null_leave_the_hot_set_where_it_is) {
+  runtime farheap(small_runtime());
+  std::vector<unique_ptr<row>> owned;
+  std::vector<shared_ptr<row>> shared;
+  for (std::size_t i = 0; i < rows / 2; ++i) {
+    owned.push_back(make_unique<row>(farheap, row{i, {}}));
+    shared.push_back(far::make_shared<row>(farheap, row{i, {}}));
+  }
+  unique_ptr<row> nobody;
+  const shared_ptr<row> none;
+  const std::size_t left = hot_pages_left_after(farheap, rows / 2, [&](std::size_t i) {
+    const scope here(farheap);
+    EXPECT_EQ(owned[i].get(here, non_temporal)->number, i);
+    EXPECT_EQ(shared[i].get(here, non_temporal)->number, i);
+    ++owned[i].get_mut(here, non_temporal)->number;
+    ++shared[i].get_mut(here, non_temporal)->number;
+    EXPECT_TRUE(nobody.get(here, non_temporal) == nullptr && nobody.get_mut(here, non_temporal) == nullptr);
+    EXPECT_TRUE(none.get(here, non_temporal) == nullptr && none.get_mut(here, non_temporal) == nullptr);
+  });
+  EXPECT_GT(left, 90u);
+  for (std::size_t i = 0; i < rows / 2; ++i) ASSERT_EQ(owned[i].read().number + shared[i].read().number, 2 * i + 2);
+}
+
 TEST_F(replacement_test, what_is_made_non_temporal_is_what_was_made) {
   runtime farheap(small_runtime());
   const unique_ptr<item> one = make_unique<item>(farheap, non_temporal, 5u);

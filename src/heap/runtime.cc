@@ -25,6 +25,7 @@
 #include "heap/evacuator.h"
 #include "heap/fiber_misses.h"
 #include "heap/heap.h"
+#include "heap/living_runtimes.h"
 #include "heap/process_control.h"
 #include "heap/scope_filter.h"
 #include "pager/hints.h"
@@ -109,54 +110,6 @@ struct runtime::parts {
 
 namespace {
 
-// The runtimes that live, by the addresses of their far heaps: far pointers name addresses only.
-struct living_runtimes {
-  static constexpr std::size_t most = 16;
-
-  struct entry {
-    std::atomic<std::uintptr_t> base{0};
-    std::atomic<std::uintptr_t> end{0};
-    std::atomic<runtime*> owner{nullptr};
-  };
-
-  mutex lock;
-  std::array<entry, most> all;
-  std::atomic<runtime*> process_wide{nullptr};
-
-  void add(runtime& one, const detail::object_heap& objects) {
-    const lock_guard guard(lock);
-    for (entry& slot : all) {
-      if (slot.owner.load(std::memory_order_relaxed) != nullptr) continue;
-      slot.base.store(objects.memory.base(), std::memory_order_relaxed);
-      slot.end.store(objects.memory.base() + (objects.memory.pages() << page_shift), std::memory_order_relaxed);
-      slot.owner.store(&one, std::memory_order_release);
-      return;
-    }
-    throw std::runtime_error("a process has at most 16 far::runtime objects at a time");
-  }
-
-  void remove(runtime& one) {
-    const lock_guard guard(lock);
-    for (entry& slot : all) {
-      if (slot.owner.load(std::memory_order_relaxed) == &one) slot.owner.store(nullptr, std::memory_order_release);
-    }
-    if (process_wide.load() == &one) process_wide.store(nullptr);
-  }
-
-  [[nodiscard]] runtime& runtime_at(std::uintptr_t address) {
-    for (entry& slot : all) {
-      runtime* const owner = slot.owner.load(std::memory_order_acquire);
-      if (owner != nullptr && address >= slot.base.load(std::memory_order_relaxed) &&
-          address < slot.end.load(std::memory_order_relaxed)) {
-        return *owner;
-      }
-    }
-    use_check_failed("far pointers are gone before their far::runtime is, and this one was left");
-  }
-};
-
-constinit living_runtimes living;
-
 // Each has a stack, and looks at the queues of all others. No machine that we know of has as many CPUs.
 constexpr unsigned most_workers = 1024;
 
@@ -224,10 +177,9 @@ runtime::runtime(const runtime_options& chosen) : parts_(new parts(checked(chose
   parts_->compactor = std::make_unique<heap::evacuator>(*parts_->objects, chosen.evacuate_garbage_share);
   view_ = parts_->objects->view();
   slow_view_ = parts_->objects->slow_view();
-  living.add(*this, *parts_->objects);
-  runtime* none = nullptr;
-  if (chosen.process_wide && !living.process_wide.compare_exchange_strong(none, this)) {
-    living.remove(*this);
+  heap::living.add(*this, *parts_->objects);
+  if (chosen.process_wide && !heap::living.make_process_wide(*this)) {
+    heap::living.remove(*this);
     throw std::runtime_error("there is a process-wide far::runtime already");
   }
   if (chosen.answers_commands) {
@@ -252,12 +204,11 @@ runtime::~runtime() {
   parts_->workers.wait_for_all();
   if (parts_->answers) heap::stop_answering_for(*parts_->far);
   pager::stop_serving_hints(*parts_->far);
-  living.remove(*this);
+  heap::living.remove(*this);
 }
 
 runtime& runtime::process() {
-  runtime* const set = living.process_wide.load(std::memory_order_acquire);
-  if (set != nullptr) return *set;
+  if (runtime* const set = heap::living.process_wide(); set != nullptr) return *set;
   // Never destroyed: far pointers in static variables may outlive everything else.
   static runtime* const from_environment = new runtime(options_of_environment());
   return *from_environment;
@@ -378,7 +329,11 @@ object_heap& heap_of(runtime& home) noexcept {
 }
 
 runtime& runtime_of(const owner_word& owner) {
-  return living.runtime_at(word::address(owner.load(std::memory_order_relaxed)));
+  const std::uintptr_t address = word::address(owner.load(std::memory_order_relaxed));
+  FAR_CHECK_USE(address != 0, "a far pointer that is read or written points to an object, and this one is null");
+  runtime* const home = heap::living.find(address);
+  FAR_CHECK_USE(home != nullptr, "far pointers are gone before their far::runtime is, and this one was left");
+  return *home;
 }
 
 std::byte* touch(runtime& in, std::atomic<std::uint64_t>& owner, bool write, bool lasting) {

@@ -107,6 +107,17 @@ bool segments::keep(segment& one, which meant) {
   return false;
 }
 
+// A page that nobody had may be here all the same, as zeros ahead of what its neighbours' owner writes, and be leaving
+// as one that nobody can write to. The evictor claims a page, and looks then whether it is loose. So either it sees
+// that this one is, or the page is seen on its way out here, and is waited for.
+void segments::begin_loose_use(std::uintptr_t first, std::size_t count, unsigned tag) {
+  pages_.begin_use(pages_.page_of(first), count, tag, true);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::uintptr_t page = first; page < first + (count << page_shift); page += page_bytes) {
+    if (!memory_.is_resident(page) && !memory_.is_away(page)) memory_.discard(page, page_bytes);
+  }
+}
+
 void segments::release_runs(std::uintptr_t first) {
   let_go(first, holding(first));
 }

@@ -64,6 +64,9 @@ class segments {
   [[nodiscard]] bool keep(segment& one, which meant = only_closed);
   void let_go(std::uintptr_t in) { let_go(in, holding(in)); }
 
+  // Pages, of which none has bytes that matter, are in use without scopes and dereferences from here on.
+  void begin_loose_use(std::uintptr_t first, std::size_t count, unsigned tag);
+
   // Frees a segment of runs, when its last run is gone.
   void release_runs(std::uintptr_t first);
 

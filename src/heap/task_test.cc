@@ -266,6 +266,18 @@ TEST_F(task_test, exit_on_a_fiber_ends_the_process) {
       ::testing::ExitedWithCode(7), "destroyed on one of its own fibers");
 }
 
+// The fiber that it works for waits for it.
+TEST_F(task_test, exit_in_a_blocking_call_ends_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        alarm(60);
+        static runtime farheap(on(2));
+        farheap.run([] { blocking([] { std::exit(7); }); });
+      },
+      ::testing::ExitedWithCode(7), "destroyed on one of its own fibers");
+}
+
 TEST_F(task_test, options_that_make_no_sense_are_refused) {
   EXPECT_THROW(runtime(on(1025)), std::runtime_error);
   runtime_options chosen = on(1);

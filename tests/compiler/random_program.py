@@ -58,10 +58,12 @@ class Program:
         return " ".join(self.statement(index) for _ in range(self.random.randrange(1, 4)))
 
     def loop(self):
-        kind = min(self.random.randrange(19), 15)
+        kind = min(self.random.randrange(22), 16)
         step = self.pick(1, 1, 1, 2, 3, 7)
         word = self.pick("size_t", "unsigned", "int", "long")
         limit = self.pick("n", "n - 5", "n / 2")
+        if kind >= 16:
+            return self.columns()
         if kind >= 14:
             return self.pointers(limit)
         if kind >= 12:
@@ -124,6 +126,19 @@ class Program:
                     f"for (unsigned at = d[i]; at < d[i + 1]; ++at) sum += a[at]; x[i] = sum; h ^= sum; }}")
         return (f"for (size_t i = 0; i < {limit}; ++i) {{ unsigned from = ({first}) & {SIZE // 2 - 1}; "
                 f"for (unsigned at = from; at < {end}; ++at) {{ {work} }} }}")
+
+    def columns(self):
+        """Rows, or single elements, that lie as far apart as only the running program knows."""
+        at, to = "r * w + j", "(r & 1023) * 8"
+        body = self.pick(f"memcpy(x + {to}, a + {at}, 64);", f"memcpy(a + {at}, y + {to}, 64);", f"h += a[{at}];",
+                         f"for (size_t k = 0; k < 16; ++k) h = h * 31 + a[{at} + k];", f"x[{at}] ^= h + r;",
+                         f"for (size_t k = 16; k > 0; --k) d[{at} + k] ^= (unsigned short)(h >> k);",
+                         f"memset(e + {at}, (int)r, 32); h += b[{at}];", f"a[{at}] += b[r]; c[r] = (double)r;",
+                         f"h += a[{at}]; if ((h & 0xffff) == 77) break;", f"h += a[{at} + 3] ^ d[{at}] ^ a[{at}];")
+        rows = self.pick("(n - 40) / w", "(n - 40) / w", "20", "40")
+        step = self.pick("for (size_t r = 0; r < rows; ++r)", "for (size_t r = rows; r-- > 0;)")
+        return (f"{{ size_t w = n / {self.pick(60, 41, 200, 600)} + {self.pick(1, 0)}, rows = {rows}; "
+                f"for (size_t j = 0; j < {self.pick(2, 9, 17)}; ++j) {step} {{ {body} }} }}")
 
     def two_types(self, limit):
         """Memory that holds elements of one type, and then, a loop later, of another in their place."""

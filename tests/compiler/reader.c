@@ -1,5 +1,6 @@
 // Reads 64 MiB that it has written, in order ("walk"), here and there ("pick"), at four places at once
-// ("fours"), by an array of indices ("gather"), or by pointers in a table, here and there ("chains").
+// ("fours"), by an array of indices ("gather"), by pointers in a table, here and there ("chains"), or as a matrix by
+// columns of 256 bytes ("columns").
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,19 @@ int main(int arguments, char** argument) {
       right += ((i * 0x2545f4914f6cdd1dul >> 49) * 0x9e3779b97f4a7c15ul >> 41) * 3;
     }
     free(table);
+  } else if (strcmp(argument[1], "columns") == 0) {
+    enum { wide = 32 };
+    unsigned long block[256 * wide];
+    const size_t rows = 128 * (size_t)arguments;
+    const size_t apart = count / rows;
+    for (size_t from = 0; from < apart; from += wide) {
+      for (size_t row = 0; row < rows; ++row)
+        memcpy(&block[row * wide], &numbers[row * apart + from], wide * sizeof *block);
+      for (size_t i = 0; i < rows * wide; ++i) {
+        found += block[i] ^ i;
+        right += (i / wide * apart + from + i % wide) * 3 ^ i;
+      }
+    }
   } else if (strcmp(argument[1], "fours") == 0) {
     for (size_t i = 0; i < 5000 && found != 1; ++i) {
       const size_t at = i * 0x9e3779b97f4a7c15ul >> 43;

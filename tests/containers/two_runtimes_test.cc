@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "far/hash_map.h"
 #include "far/list.h"
 #include "far/queue.h"
+#include "far/scope.h"
 #include "far/stack.h"
 #include "far/string.h"
 #include "far/vector.h"
@@ -186,6 +189,87 @@ TEST_F(two_runtimes, maps_are_swapped) {
   one = std::move(two);
   EXPECT_EQ(one.size(), 500u);
   EXPECT_EQ(&one.home().home(), farheap_.get());
+}
+
+// The owner of an object is moved, fetched alone, and evicted by another runtime than the object itself.
+TEST_F(two_runtimes, objects_of_one_own_objects_of_the_other) {
+  constexpr std::uint64_t count = 6'000;
+  std::vector<unique_ptr<test::linked>> all;
+  std::vector<unique_ptr<test::linked>> garbage;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    all.push_back(make_unique<test::linked>(*other_, i));
+    garbage.push_back(make_unique<test::linked>(*other_, i));
+  }
+  garbage.clear();
+  const auto swap_targets = [&](std::size_t a, std::size_t b) {
+    const scope here(*other_);
+    test::linked& first = all[a].deref_mut(here);
+    test::linked& second = all[b].deref_mut(here);
+    swap(first.target, second.target);
+    std::swap(first.number, second.number);
+  };
+  for (unsigned round = 0; round < 6; ++round) {
+    // Owners here and targets away, the other way round, both, and neither.
+    if (round % 2 == 0) farheap_->evict_all();
+    if (round % 3 == 0) other_->evict_all();
+    static_cast<void>(farheap_->evacuate(0));
+    static_cast<void>(other_->evacuate(0));
+    farheap_->validate();
+    other_->validate();
+    for (std::size_t i = round; i + 1 < count; i += 7) swap_targets(i, i + 1);
+    for (const unique_ptr<test::linked>& one : all) {
+      const scope here(*other_);
+      const test::linked& found = one.deref(here);
+      const scope there(*farheap_);
+      ASSERT_EQ(found.target.deref(there), found.number);
+    }
+  }
+  EXPECT_GT(farheap_->statistics().evacuated_objects, 0u);
+  EXPECT_GT(other_->statistics().evacuated_objects, 0u);
+  for (std::size_t i = 0; i < count; i += 2) all[i].reset();
+  evict_all();
+}
+
+// The same beside threads that use both.
+TEST_F(two_runtimes, objects_of_one_own_objects_of_the_other_beside_threads) {
+  constexpr std::uint64_t count = 6'000;
+  std::vector<unique_ptr<test::linked>> all(count);
+  std::vector<std::thread> threads;
+  std::atomic<std::uint64_t> wrong{0};
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      std::uint64_t random = t + 1;
+      for (std::uint64_t step = 0; step < 40'000; ++step) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        const std::size_t at = (random >> 33) % (count / 3) * 3 + t;  // those of this thread
+        if (!all[at]) {
+          all[at] = make_unique<test::linked>(*other_, at);
+          continue;
+        }
+        if (random % 5 == 0) {
+          all[at].reset();
+          continue;
+        }
+        const scope here(*other_);
+        test::linked& found = all[at].deref_mut(here);
+        const scope there(*farheap_);
+        wrong += found.target.deref(there) == at ? 0 : 1;
+        if (random % 3 == 0) found.target = make_unique<std::uint64_t>(*farheap_, at);
+      }
+    });
+  }
+  std::atomic<bool> ended{false};
+  std::thread mover([&] {
+    while (!ended) {
+      evict_all();
+      static_cast<void>(farheap_->evacuate(0));
+      static_cast<void>(other_->evacuate(0));
+    }
+  });
+  for (std::thread& one : threads) one.join();
+  ended = true;
+  mover.join();
+  EXPECT_EQ(wrong, 0u);
 }
 
 TEST_F(two_runtimes, lists_are_spliced_and_merged) {

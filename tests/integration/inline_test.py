@@ -266,6 +266,20 @@ class Inline(unittest.TestCase):
         outcome = self.compare([support.PROGRAMS / "caller", self.directory / "file"], 32 * support.MIB)
         self.assertEqual(outcome.err.count("is no thread (clone with CLONE_VM)"), 1, outcome)
 
+    def test_virtual_machines(self):
+        program = [support.PROGRAMS / "machine"]
+        native = support.run(program)
+        if native.code == support.SKIPPED:
+            self.skipTest(native.out)
+        self.assertEqual(native.code, 0, native)
+        by_choice = support.run_far(program, 32 * support.MIB, far="memory:")
+        self.assertEqual(by_choice.code, 0, by_choice)
+        self.assertEqual(by_choice.stats["fault_mode"], "thread", by_choice)
+        self.assertGreater(by_choice.stats["fetched_pages"], 128, by_choice)
+        refused = support.run_far(program, 32 * support.MIB, far="memory:", mode="inline")
+        self.assertEqual(refused.code, 1, refused)
+        self.assertIn("gives far memory to a virtual machine (KVM), which is refused", refused.err)
+
     def test_ends_when_the_kernel_stops_its_last_thread(self):
         # Strict seccomp: the next system call but read and write stops the thread, and natively the process with it.
         program = [sys.executable, "-c", "import ctypes, os; ctypes.CDLL(None).prctl(22, 1, 0, 0, 0); os.getppid()"]

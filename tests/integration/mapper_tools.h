@@ -143,6 +143,11 @@ void replaced_beyond_the_limit();
 void endless_ranges();
 void huge_pages();
 
+// mapper_children.cc
+void reset_handlers();
+void numbers_of_children();
+void memory_of_others();
+
 // mapper_places.cc
 void near_code();
 void terabyte();

@@ -127,6 +127,10 @@ REFUSED = {
         "auto all = far::make_unique<int[]>(farheap, 3); all.deref_mut(far::scope(farheap), 1) = 1;",
         "the_scope_must_be_a_local_variable",
         "auto all = far::make_unique<int[]>(farheap, 3); far::scope here(farheap); all.deref_mut(here, 1) = 1;"),
+    "a temporary scope for a pointer that may be null, once": (
+        "auto one = far::make_unique<int>(farheap); static_cast<void>(one.get(far::scope(farheap), far::non_temporal));",
+        "the_scope_must_be_a_local_variable",
+        "auto one = far::make_unique<int>(farheap); far::scope here(farheap); static_cast<void>(one.get(here, far::non_temporal));"),
     "a temporary scope for a pointer that may be null": (
         "auto one = far::make_unique<int>(farheap); static_cast<void>(one.get(far::scope(farheap)));",
         "the_scope_must_be_a_local_variable",

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
 import unittest
 
@@ -145,6 +146,17 @@ class Start(unittest.TestCase):
                 program = ["bash", "-c", "ulimit -d 100000; (echo child); echo parent"]
                 outcome = support.run(self.farheap(*program, far=f"file:{self.place}", mode=mode))
                 self.assertEqual((outcome.code, outcome.out), (0, "child\nparent\n"), outcome)
+
+    def test_a_closed_standard_error_does_not_end_the_program(self):
+        for mode in ("thread", "inline"):
+            for_nobody, end = os.pipe()
+            os.close(for_nobody)
+            command = support.farheap_command(["true"], BUDGET, mode=mode)
+            # Python leaves SIGPIPE ignored to its children, unless it is told otherwise.
+            ended = subprocess.run([str(part) for part in command], stderr=end, restore_signals=True, timeout=60,
+                                   check=False)
+            os.close(end)
+            self.assertEqual(ended.returncode, 0, mode)
 
     def test_rights_given_up_before_a_fork(self):
         support.need(os.geteuid() == 0, "only root can become another user")

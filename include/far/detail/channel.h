@@ -13,6 +13,8 @@
 
 namespace far::detail {
 
+// Whoever receives the last item, or finds the channel closed, may destroy it, as who waits for one answer does. So a
+// call uses nothing of it once it has unlocked the mutex: all notifications come before.
 template <typename T, typename Mutex, typename Condition>
 class basic_channel {
  public:
@@ -31,8 +33,8 @@ class basic_channel {
       if (!room_.wait_until(mutex_, at_most, possible) || closed_) return false;
       items_[(first_ + count_) % items_.size()].emplace(std::move(item));
       ++count_;
+      arrived_.notify_one();
     }
-    arrived_.notify_one();
     return true;
   }
   [[nodiscard]] bool send_for(T&& item, std::chrono::nanoseconds at_most) {
@@ -50,8 +52,8 @@ class basic_channel {
       item.swap(items_[first_]);
       first_ = (first_ + 1) % items_.size();
       --count_;
+      room_.notify_one();
     }
-    room_.notify_one();
     return item;
   }
   [[nodiscard]] std::optional<T> receive_for(std::chrono::nanoseconds at_most) {
@@ -61,10 +63,8 @@ class basic_channel {
   // From now on nothing can be sent; items that are there can still be received. Ends all waits that cannot succeed any
   // more.
   void close() {
-    {
-      const std::lock_guard guard(mutex_);
-      closed_ = true;
-    }
+    const std::lock_guard guard(mutex_);
+    closed_ = true;
     room_.notify_all();
     arrived_.notify_all();
   }

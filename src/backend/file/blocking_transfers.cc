@@ -13,6 +13,7 @@ namespace far::backend {
 
 int blocking_transfers::move(operation op, std::uint64_t position, std::byte* buffer,
                              std::uint64_t length_bytes) const {
+  if (op == operation::write && !file_.may_write_up_to(position + length_bytes)) return ENOSPC;
   while (length_bytes > 0) {
     const auto at = static_cast<off_t>(position);
     const ssize_t moved = op == operation::read ? pread(file_.descriptor(), buffer, length_bytes, at)

@@ -174,6 +174,9 @@ void ring_channel::begin(std::span<const request> merged) {
   std::copy(merged.begin(), merged.end(), started.requests.begin());
   const request& first = merged.front();
   if (broken_code_ != 0 || first.length_bytes == 0) return finish(index, broken_code_);
+  const request& last = merged.back();
+  if (first.op == operation::write && !file_.may_write_up_to(position_of(last) + last.length_bytes))
+    return finish(index, ENOSPC);
   if (file_.is_aligned(position_of(first), first.length_bytes, first.buffer)) return begin_straight(index);
   started.rest = {position_of(first), first.length_bytes, first.buffer};
   begin_window(index);

@@ -283,6 +283,7 @@ int store_file::reserve(slot_id first, std::uint64_t count) {
   if (kind_ == kind::device) return 0;
   const auto begin = static_cast<off_t>(position_of(first));
   const auto length = static_cast<off_t>(count * page_bytes);
+  if (!may_write_up_to(position_of(first + count))) return ENOSPC;
   int code = 0;
   if (!cannot_reserve_.load(std::memory_order_relaxed)) {
     do {
@@ -299,6 +300,12 @@ int store_file::reserve(slot_id first, std::uint64_t count) {
     code = ftruncate(descriptor_, begin + length) == 0 ? 0 : errno;
   }
   return code == EDQUOT || code == EFBIG ? ENOSPC : code;
+}
+
+bool store_file::may_write_up_to(std::uint64_t end) const {
+  rlimit limit{};
+  return kind_ == kind::device || getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+         round_up(end, page_bytes) <= limit.rlim_cur;  // what is not aligned is written in whole pages
 }
 
 std::string store_file::describe() const {

@@ -69,6 +69,10 @@ class store_file {
   // reserve space the file only grows in name, and a full disk shows as a failed write.
   [[nodiscard]] int reserve(slot_id first, std::uint64_t count);
 
+  // Whether the process may write up to here now. The program may have limited the size of files since the start
+  // (RLIMIT_FSIZE), and a write beyond that would not just fail but kill it with SIGXFSZ.
+  [[nodiscard]] bool may_write_up_to(std::uint64_t end) const;
+
   // "/var/tmp (unlinked, O_DIRECT)".
   [[nodiscard]] std::string describe() const;
 

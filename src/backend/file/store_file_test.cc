@@ -167,6 +167,22 @@ TEST_F(store_file_test, a_limit_on_file_sizes_limits_the_capacity) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
 }
 
+TEST_F(store_file_test, a_limit_on_file_sizes_that_comes_later_makes_it_full) {
+  const auto file = open(directory_);
+  ASSERT_TRUE(file.ok());
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  rlimit small = old;
+  small.rlim_cur = mib;
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);  // what is written beyond it kills the process
+  EXPECT_EQ(file.value()->reserve(0, mib / page_bytes), 0);
+  EXPECT_TRUE(file.value()->may_write_up_to(mib));
+  EXPECT_EQ(file.value()->reserve(1, mib / page_bytes), ENOSPC);
+  EXPECT_FALSE(file.value()->may_write_up_to(mib + 1));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &old), 0);
+  EXPECT_EQ(file.value()->reserve(1, mib / page_bytes), 0);
+}
+
 TEST_F(store_file_test, capacity_is_unlimited_unless_chosen) {
   EXPECT_EQ(open(directory_).value()->capacity_slots(), std::numeric_limits<std::uint64_t>::max());
   file_options chosen;

@@ -1,0 +1,83 @@
+#include "base/quiet_write.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace far {
+namespace {
+
+// Runs `body` in a child, because the signals would end it, and returns how the child ended, in the form of wait(2).
+int end_of(int (*body)()) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+int pipe_without_reader() {
+  int ends[2];
+  if (pipe(ends) != 0) _exit(9);
+  close(ends[0]);
+  return ends[1];
+}
+
+TEST(quiet_write, a_pipe_without_a_reader_is_an_error_alone) {
+  EXPECT_EQ(end_of([] {
+              const int file = pipe_without_reader();
+              if (write_quietly(file, "x", 1) != -1 || errno != EPIPE) return 1;
+              return write_quietly(file, "x", 1) == -1 && errno == EPIPE ? 0 : 2;
+            }),
+            0);
+}
+
+TEST(quiet_write, so_is_a_file_at_its_limit) {
+  EXPECT_EQ(end_of([] {
+              char name[] = "/tmp/farheap-quiet-XXXXXX";
+              const int file = mkstemp(name);
+              unlink(name);
+              const rlimit limit{2, RLIM_INFINITY};
+              if (file < 0 || setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              if (write_quietly(file, "xyz", 3) != 2) return 2;
+              return write_quietly(file, "z", 1) == -1 && errno == EFBIG ? 0 : 3;
+            }),
+            0);
+}
+
+TEST(quiet_write, signals_of_the_program_remain) {
+  EXPECT_EQ(end_of([] {
+              const int file = pipe_without_reader();
+              sigset_t broken;
+              sigemptyset(&broken);
+              sigaddset(&broken, SIGPIPE);
+              sigprocmask(SIG_BLOCK, &broken, nullptr);
+              raise(SIGPIPE);
+              if (write_quietly(file, "x", 1) != -1) return 1;
+              sigset_t pending;
+              sigpending(&pending);
+              return sigismember(&pending, SIGPIPE) == 1 ? 0 : 2;
+            }),
+            0);
+  EXPECT_TRUE(WIFSIGNALED(end_of([] { return static_cast<int>(write(pipe_without_reader(), "x", 1)); })));
+}
+
+TEST(quiet_write, what_can_be_written_is) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_EQ(write_quietly(ends[1], "word", 4), 4);
+  char word[8] = {};
+  EXPECT_EQ(read(ends[0], word, sizeof word), 4);
+  EXPECT_STREQ(word, "word");
+  close(ends[0]);
+  close(ends[1]);
+}
+
+}  // namespace
+}  // namespace far

@@ -1,0 +1,47 @@
+// The runtimes that live, by the addresses of their far heaps: far pointers name addresses only, and a pointer may lie
+// in an object of another runtime than the one that it owns.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/mutex.h"
+#include "far/runtime.h"
+
+namespace far::heap {
+
+class living_runtimes {
+ public:
+  static constexpr std::size_t most = 16;
+
+  // Throws std::runtime_error when there are as many.
+  void add(runtime& one, const detail::object_heap& objects);
+  void remove(runtime& one) noexcept;
+
+  // The one in whose far heap the address lies, or nullptr: it is local memory.
+  [[nodiscard]] runtime* find(std::uintptr_t address) const noexcept;
+
+  // runtime::process() returns this one. Returns false if there is one already.
+  [[nodiscard]] bool make_process_wide(runtime& one) noexcept;
+  [[nodiscard]] runtime* process_wide() const noexcept { return process_wide_.load(std::memory_order_acquire); }
+
+ private:
+  struct entry {
+    std::atomic<std::uintptr_t> base{0};
+    std::atomic<std::uintptr_t> end{0};
+    std::atomic<runtime*> owner{nullptr};
+  };
+
+  mutex lock_;  // of changes
+  std::array<entry, most> all_;
+  std::atomic<std::size_t> in_use_{0};  // no entry from here on was ever used
+  std::atomic<runtime*> process_wide_{nullptr};
+};
+
+extern constinit living_runtimes living;
+
+// The heap that the address lies in, or nullptr: it is local memory.
+[[nodiscard]] detail::object_heap* heap_at(std::uintptr_t address) noexcept;
+
+}  // namespace far::heap
