@@ -15,9 +15,8 @@
 namespace far::pager {
 namespace {
 
-// The next miss often follows at once. Spinning for a little while saves the 8 us that waking from poll(2) costs the
-// program; spinning for longer would waste a processor that the program could use.
-constexpr std::uint64_t spin_ns = 20'000;
+// A look for work that takes so long and finds none was interrupted: somebody else wants the processor.
+constexpr std::uint64_t interrupted_ns = 100'000;
 
 }  // namespace
 
@@ -63,23 +62,31 @@ void fault_thread::stop() {
   platform::close_own_descriptor(std::exchange(stop_descriptor_, -1));
 }
 
-// Spins for a while after the last work, then sleeps until the kernel reports a miss or a transfer completes.
+// Spins for a while after the last work, since the next miss often follows at once; then sleeps until the kernel
+// reports a miss or a transfer completes.
 void fault_thread::run() {
   {
     // From now on, the thread that starts this one serves no misses.
     const lock_guard guard(fetcher_.lock);
     at_work_ = true;
   }
-  std::uint64_t last_work_ns = clock_.now_ns();
+  std::uint64_t now_ns = clock_.now_ns();
+  std::uint64_t last_work_ns = now_ns;
+  bool has_slept = false;  // since the last work
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool progress = serve();
     if (engine_.eviction().wants_background()) host_.wake_background();
-    const std::uint64_t now_ns = clock_.now_ns();
+    const std::uint64_t before_ns = std::exchange(now_ns, clock_.now_ns());
     if (progress) {
+      spin_.note_gap(now_ns - last_work_ns);
       last_work_ns = now_ns;
-    } else if (now_ns - last_work_ns > spin_ns || waits_for_device()) {
+      has_slept = false;
+      continue;
+    }
+    if (!has_slept && now_ns - before_ns > interrupted_ns) spin_.note_crowd();
+    if (has_slept || now_ns - last_work_ns > spin_.limit_ns() || waits_for_device()) {
       sleep();
-      last_work_ns = clock_.now_ns() - spin_ns;  // one look, then to sleep again unless there is work
+      has_slept = true;
     } else {
       cpu_relax();
     }

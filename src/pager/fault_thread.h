@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/adaptive_spin.h"
 #include "engine/engine.h"
 #include "engine/miss_list.h"
 #include "pager/miss_observer.h"
@@ -56,6 +57,7 @@ class fault_thread {
   platform::heap_layout heap_;
   miss_observer* observer_;  // or null
   platform::monotonic_clock clock_;
+  adaptive_spin spin_;
   engine::miss_list pending_;
   int stop_descriptor_ = -1;
   bool at_work_ FAR_GUARDED_BY(fetcher_.lock) = false;
