@@ -26,7 +26,7 @@ class chunker {
   chunker(const plan& chosen, llvm::Function& function, emitter& emit)
       : plan_(chosen), function_(function), emit_(emit) {}
 
-  void run();
+  report_blocks run();
 
  private:
   llvm::BasicBlock* block(const char* name, llvm::BasicBlock* before) {
@@ -45,7 +45,8 @@ class chunker {
   llvm::BasicBlock* branch_short(llvm::BasicBlock* at, llvm::BasicBlock* if_long, llvm::BasicBlock* if_short);
   llvm::BasicBlock* branch_to_copy(llvm::BasicBlock* preheader, llvm::BasicBlock* chunk, llvm::BasicBlock* plain);
   progress begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, llvm::BasicBlock* enter, llvm::PHINode* rest);
-  void tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter, llvm::BasicBlock* plain);
+  report_blocks tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter,
+                         llvm::BasicBlock* plain);
   void tell_streams(llvm::IRBuilder<>& at, const progress& chunk);
   void tell_gathers(llvm::IRBuilder<>& at, const progress& chunk);
   void look_ahead(llvm::IRBuilder<>& at, const progress& chunk);
@@ -61,7 +62,8 @@ class chunker {
 // says so.
 llvm::Value* chunker::is_at_rest(llvm::IRBuilder<>& at) {
   llvm::Value* const evicted = at.CreateLoad(at.getInt64Ty(), emit_.load(at, field::has_evicted), /*isVolatile=*/true);
-  if (record_ == nullptr || !plan_.is_regular) return at.CreateICmpEQ(evicted, at.getInt64(0));
+  if (record_ == nullptr || !plan_.is_regular || !plan_.columns.empty())
+    return at.CreateICmpEQ(evicted, at.getInt64(0));
   return at.CreateICmpULE(evicted, emit_.load_rest(at, record_));
 }
 
@@ -117,11 +119,11 @@ void chunker::look_ahead(llvm::IRBuilder<>& at, const progress& chunk) {
 
 // From `tell` to `enter`. The chunks of a loop that gathers are too short for its streams, so the runtime skips most.
 // What the copy may run goes there.
-void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter,
-                       llvm::BasicBlock* plain) {
+report_blocks chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::BasicBlock* enter,
+                                llvm::BasicBlock* plain) {
   llvm::IRBuilder<> at(tell);
   at.SetCurrentDebugLocation(plan_.loop->getHeader()->getTerminator()->getDebugLoc());
-  llvm::SmallVector<llvm::BasicBlock*, 3> reports{tell};
+  llvm::SmallVector<llvm::BasicBlock*, 4> reports{tell};
   if (!plan_.looks_ahead() || plan_.streams.empty()) {
     tell_streams(at, chunk);
   } else {
@@ -147,7 +149,7 @@ void chunker::tell_all(llvm::BasicBlock* tell, const progress& chunk, llvm::Basi
   } else {
     at.CreateBr(enter);
   }
-  sink(plan_.expanded, reports);
+  return {reports, tell};
 }
 
 using state = llvm::SmallVector<llvm::PHINode*, 8>;
@@ -364,7 +366,7 @@ progress chunker::begin_chunk(llvm::BasicBlock* check, llvm::BasicBlock* tell, l
 // and from there to the next chunk, or the exit. Short loops go from chunk to enter, or from the preheader to a copy of
 // the loop. What enters without having been told may run a second body, without guards. The loop keeps its body. It
 // counts the iterations of the chunk, and leaves after them.
-void chunker::run() {
+report_blocks chunker::run() {
   llvm::Loop& loop = *plan_.loop;
   llvm::BasicBlock* before = loop.getLoopPreheader();
   llvm::BasicBlock* const header = loop.getHeader();
@@ -402,7 +404,7 @@ void chunker::run() {
   }
 
   const progress all = begin_chunk(check, tell, enter, rest);
-  tell_all(tell, all, enter, plain);
+  report_blocks reports = tell_all(tell, all, enter, plain);
 
   llvm::IRBuilder<> entry(enter);
   llvm::Type* const word = entry.getInt64Ty();
@@ -428,9 +430,11 @@ void chunker::run() {
     llvm::IRBuilder<> last(enter->getTerminator());
     end_chunk(plan_, counter, count, last, end);
   }
-  if (!plan_.has_quiet_body) return;
-  add_quiet_body(enter, {check, direct}, end);
-  be_small();
+  if (plan_.has_quiet_body) {
+    add_quiet_body(enter, {check, direct}, end);
+    be_small();
+  }
+  return reports;
 }
 
 }  // namespace
@@ -444,14 +448,14 @@ void tell_column(const plan& one, std::size_t number, const column_report& call,
       ->setCallingConv(llvm::CallingConv::PreserveMost);
 }
 
-void sink(llvm::ArrayRef<llvm::Instruction*> expanded, llvm::ArrayRef<llvm::BasicBlock*> reports) {
+void sink(llvm::ArrayRef<llvm::Instruction*> expanded, const report_blocks& reports) {
   for (llvm::Instruction* const one : llvm::reverse(expanded)) {
     if (one->use_empty() || llvm::isa<llvm::PHINode>(one) || one->mayReadOrWriteMemory()) continue;
     llvm::SmallPtrSet<llvm::BasicBlock*, 4> users;
     for (llvm::User* const user : one->users()) users.insert(llvm::cast<llvm::Instruction>(user)->getParent());
-    if (!llvm::all_of(users, [reports](llvm::BasicBlock* user) { return llvm::is_contained(reports, user); })) continue;
-    llvm::BasicBlock* const to = users.size() == 1 ? *users.begin() : reports.front();
-    one->moveBefore(*to, to->getFirstInsertionPt());
+    if (!llvm::all_of(users, [&](llvm::BasicBlock* user) { return llvm::is_contained(reports.all, user); })) continue;
+    llvm::BasicBlock* const to = users.size() == 1 ? *users.begin() : reports.first;
+    if (to != nullptr) one->moveBefore(*to, to->getFirstInsertionPt());
   }
 }
 
@@ -474,8 +478,8 @@ bool can_be_doubled(const llvm::Loop& loop) {
   return true;
 }
 
-void split(const plan& one, llvm::Function& function, emitter& emit) {
-  chunker(one, function, emit).run();
+report_blocks split(const plan& one, llvm::Function& function, emitter& emit) {
+  return chunker(one, function, emit).run();
 }
 
 }  // namespace far::compiler

@@ -93,6 +93,7 @@ bool merge(column& known, const column& fresh, llvm::ScalarEvolution& evolution,
   const auto* const distance = llvm::dyn_cast<llvm::SCEVConstant>(evolution.getMinusSCEV(fresh.start, known.start));
   if (distance == nullptr || absolute(distance->getAPInt()) >= page_bytes) return false;
   const std::uint64_t bytes = absolute(distance->getAPInt());
+  if (std::max(known.row_bytes, fresh.row_bytes) + bytes > most_row_bytes) return false;
   if (distance->getAPInt().isNegative()) {
     known.start = fresh.start;
     known.offset -= static_cast<std::int64_t>(bytes);
@@ -131,8 +132,9 @@ namespace {
 
 // The number of iterations before this one: what the loop counts itself, if it does.
 llvm::Value* count_of(const llvm::Loop& loop, llvm::IRBuilder<>& at) {
-  if (llvm::PHINode* const counter = loop.getCanonicalInductionVariable()) {
-    return at.CreateZExtOrTrunc(counter, at.getInt64Ty());
+  if (llvm::PHINode* const counter = loop.getCanonicalInductionVariable();
+      counter != nullptr && counter->getType()->isIntegerTy(64)) {
+    return counter;
   }
   llvm::BasicBlock* const latch = loop.getLoopLatch();
   llvm::PHINode* const counter =
@@ -147,7 +149,7 @@ llvm::Value* count_of(const llvm::Loop& loop, llvm::IRBuilder<>& at) {
 
 //     if (i % 512 == 0 && *has_evicted) tell(&a[i * n], n * 8, iterations, iterations - i);
 //     row of a[i * n]
-void watch(const plan& one, llvm::Function& function, llvm::LoopInfo& loops, emitter& emit) {
+report_blocks watch(const plan& one, llvm::Function& function, llvm::LoopInfo& loops, emitter& emit) {
   llvm::Loop& loop = *one.loop;
   for (llvm::Instruction* const access : one.told) {
     access->setMetadata(told_metadata, llvm::MDNode::get(function.getContext(), {}));
@@ -158,7 +160,7 @@ void watch(const plan& one, llvm::Function& function, llvm::LoopInfo& loops, emi
                                            llvm::MDBuilder(function.getContext()).createUnlikelyBranchWeights(),
                                            nullptr, &loops);
   };
-  llvm::SmallVector<llvm::BasicBlock*, most_columns> reports;
+  llvm::SmallVector<llvm::BasicBlock*, 4> reports;
   llvm::IRBuilder<> at(&*loop.getHeader()->getFirstInsertionPt());
   at.SetCurrentDebugLocation(where);
   llvm::Value* const done = one.is_short ? at.getInt64(0) : count_of(loop, at);
@@ -185,7 +187,7 @@ void watch(const plan& one, llvm::Function& function, llvm::LoopInfo& loops, emi
     tell_column(one, i, {from, is_here, at.CreateSub(one.iterations, done)}, function, emit, at);
     reports.push_back(at.GetInsertBlock());
   }
-  sink(one.expanded, reports);
+  return {reports, nullptr};
 }
 
 }  // namespace far::compiler

@@ -14,6 +14,12 @@ namespace far::compiler {
 
 struct plan;
 
+// Blocks that report; `first` comes before all others, if there is one that does.
+struct report_blocks {
+  llvm::SmallVector<llvm::BasicBlock*, 4> all;
+  llvm::BasicBlock* first;
+};
+
 struct column {
   touch accessed;           // the first access of the row
   bool is_direct;           // by the loop itself, and not by an inner one
@@ -48,6 +54,6 @@ struct column {
 
 // Of a loop that only goes through columns: reports them every so many iterations, or once, in front of a loop that is
 // known to have few. Everything has been expanded.
-void watch(const plan& one, llvm::Function& function, llvm::LoopInfo& loops, emitter& emit);
+report_blocks watch(const plan& one, llvm::Function& function, llvm::LoopInfo& loops, emitter& emit);
 
 }  // namespace far::compiler

@@ -125,8 +125,11 @@ llvm::Constant* emitter::column_of(std::uint64_t row_bytes, std::uint64_t rows, 
   llvm::Constant* const value = llvm::ConstantStruct::getAnon(
       {site_of(user), llvm::ConstantInt::get(half, row_bytes), llvm::ConstantInt::get(half, rows),
        llvm::ConstantInt::get(llvm::Type::getInt64Ty(context_), (write ? 1u : 0u) | (is_here ? 2u : 0u))});
-  return new llvm::GlobalVariable(module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage, value,
-                                  "__farheap_rows");
+  auto* const record = new llvm::GlobalVariable(module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage,
+                                                value, "__farheap_rows");
+  // Side by side, so that two columns of a loop are not remembered in one place.
+  record->setAlignment(llvm::Align(8));
+  return record;
 }
 
 llvm::FunctionCallee emitter::slow_path(const char* name, llvm::ArrayRef<llvm::Type*> parameters, llvm::Type* result) {

@@ -177,7 +177,7 @@ struct column_memory {
   int64_t margin;   /* so far beside its rows it looks, for the walks that follow: downwards if negative */
   bool needs_look;  /* this walk */
 };
-__attribute__((tls_model("initial-exec"))) static __thread struct column_memory columns[4];
+__attribute__((tls_model("initial-exec"))) static __thread struct column_memory columns[2];
 /* A look at so many rows costs less than a batch of pages that leave. */
 static const uint64_t rows_of_a_batch = 4096;
 /* Of no more rows, what the walks that follow are going to need beside them is fetched, too, and some of it is waited
@@ -249,10 +249,14 @@ SLOW_PATH void __farheap_column(const char* from, int64_t step, uint64_t iterati
                                 const struct far_column* column) {
   const struct far_hint_view* const view = far_hint_view_here;
   if (view == NULL || view->bytes == 0) return;
-  struct column_memory* const memory = &columns[(uintptr_t)column / sizeof *column % 4];
+  struct column_memory* const memory = &columns[(uintptr_t)column / sizeof *column % 2];
   const uint64_t done = iterations - rest;
   const char* const start = (column->kind & is_here) == 0 ? from : from - done * (uint64_t)step;
-  if (done == 0 || memory->column != column) begin_walk(memory, column, start, step, iterations);
+  if (done == 0 || memory->column != column || memory->start != start || memory->step != step) {
+    begin_walk(memory, column, start, step, iterations);
+    /* It was interrupted by another one, and does not know what that has left of its first rows. */
+    if (done != 0) memory->low = UINTPTR_MAX;
+  }
   if (!memory->needs_look) return;
   const uint64_t end = rest < column->rows ? iterations : done + column->rows;
   const uint64_t end_ahead = rest / 2 < column->rows ? iterations : done + 2 * column->rows;
@@ -276,9 +280,12 @@ struct look_memory {
 };
 __attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[5];
 
-/* Objects that the first pass has found to be on missing pages (-ffar-objects). */
+/* Objects that the first pass has found to be on missing pages (-ffar-objects), copied so many at a time: each library
+ * that is opened later takes this from what the C library keeps for all of them. */
+enum { most_wanted = 40 };
+_Static_assert(most_wanted <= far_compiled_most_copies, "the runtime takes them");
 __attribute__((tls_model("initial-exec"))) static __thread struct {
-  const void* addresses[far_compiled_most_copies];
+  const void* addresses[most_wanted];
   size_t count;
 } wanted_objects;
 
@@ -331,10 +338,10 @@ SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_lo
   struct look_memory* const memory = &looks[kind >> 2 & 7];
   if (memory->copies) {
     /* A signal handler may come here when the list is full, too. */
-    const size_t at = wanted_objects.count < far_compiled_most_copies ? wanted_objects.count : 0;
+    const size_t at = wanted_objects.count < most_wanted ? wanted_objects.count : 0;
     wanted_objects.addresses[at] = address;
     wanted_objects.count = at + 1;
-    if (at + 1 == far_compiled_most_copies) memory->missing += copy_wanted_objects();
+    if (at + 1 == most_wanted) memory->missing += copy_wanted_objects();
     return;
   }
   const bool waits = (kind & 2) != 0;

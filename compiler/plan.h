@@ -85,9 +85,9 @@ void tell_column(const plan& one, std::size_t number, const column_report& call,
 
 // What only the reports need is computed there, or in the first of their blocks: loops that report nothing neither
 // compute nor keep it.
-void sink(llvm::ArrayRef<llvm::Instruction*> expanded, llvm::ArrayRef<llvm::BasicBlock*> reports);
+void sink(llvm::ArrayRef<llvm::Instruction*> expanded, const report_blocks& reports);
 
 // Splits the loop. It keeps its body; analyses of the function are no longer valid.
-void split(const plan& one, llvm::Function& function, emitter& emit);
+report_blocks split(const plan& one, llvm::Function& function, emitter& emit);
 
 }  // namespace far::compiler

@@ -38,12 +38,15 @@ class splitter : function_pass {
     }
     for (plan& one : plans) one.has_quiet_body = wants_quiet_body(one, plans);
     for (plan& one : plans) expand(one);
-    for (plan& one : plans) {
-      if (one.is_watched) watch(one, function_, loops_, emit_);
+    llvm::SmallVector<report_blocks, 4> reports(plans.size());
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      if (plans[i].is_watched) reports[i] = watch(plans[i], function_, loops_, emit_);
     }
-    for (plan& one : plans) {
-      if (!one.is_watched) split(one, function_, emit_);
+    for (std::size_t i = 0; i < plans.size(); ++i) {
+      if (!plans[i].is_watched) reports[i] = split(plans[i], function_, emit_);
     }
+    // Last: plans share what they have expanded.
+    for (std::size_t i = 0; i < plans.size(); ++i) sink(plans[i].expanded, reports[i]);
     return !plans.empty();
   }
 

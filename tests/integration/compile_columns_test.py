@@ -1,6 +1,7 @@
 """Loops that go through columns: rows that lie more than a page apart."""
 
 import json
+import shutil
 
 import support
 from compiling import CLANG, INCLUDE, SOURCES, Directory, compiled
@@ -17,7 +18,7 @@ class Columns(Directory):
             with self.subTest(level):
                 program = self.directory / "columns"
                 report.unlink(missing_ok=True)
-                compiled(CLANG, level, "-g1", f"--farheap-report={report}", "-I", INCLUDE, SOURCES / "columns.c",
+                compiled(CLANG, level, "-g1", "-Xclang", "-llvm-verify-each", f"--farheap-report={report}", "-I", INCLUDE, SOURCES / "columns.c",
                          runtime_object, "-o", program)
                 self.assertEqual(compiled(program), "counted\n")
                 lines = [json.loads(line) for line in report.read_text().splitlines()]
@@ -30,6 +31,20 @@ class Columns(Directory):
                     ("follow_column", True, "read, computed, followed"), ("take_records", True, "read"),
                     ("until", False, "the number of iterations is not known"),
                     ("mend_places", False, "the loop writes to the array of indices")})
+
+    def test_odd_columns_compute_the_same(self):
+        program = self.directory / "corners"
+        compiled("clang-19", "-O2", SOURCES / "column_corners.c", "-o", program)
+        right = compiled(program)
+        for options in ["-O1", "-O2", "-O3", "-O2 -ffar-objects", "-O2 -flto"]:
+            with self.subTest(options):
+                if "-flto" in options and shutil.which("ld.lld-19") is None:
+                    continue
+                verify = [] if "-flto" in options else ["-Xclang", "-llvm-verify-each"]
+                compiled(CLANG, *options.split(), *verify, SOURCES / "column_corners.c", "-o", program)
+                self.assertEqual(compiled(program), right)
+        outcome = support.run_far([program], BUDGET, "memory:", "inline")
+        self.assertEqual((outcome.code, outcome.out), (0, right), outcome)
 
     # Rows of 256 bytes that lie far apart come side by side; in the order of addresses they would be read ahead.
     def test_columns_prefetch(self):

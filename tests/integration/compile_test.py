@@ -412,7 +412,8 @@ class Programs(Directory):
                      "-o", program)
             right = compiled(program, environment={"ASAN_OPTIONS": "detect_leaks=0"})
             for option in options:
-                compiled(CLANGXX if cxx else CLANG, "-w", *option.split(), source, runtime_object, "-o", program)
+                compiled(CLANGXX if cxx else CLANG, "-w", "-Xclang", "-llvm-verify-each", *option.split(), source,
+                         runtime_object, "-o", program)
                 found = compiled(program)
                 if found != right:
                     return f"seed {seed} {option}: {found.strip()} instead of {right.strip()}"
