@@ -426,27 +426,47 @@ long transfer_part(pager::pager& pager, const process_transfer& asked, bool is_o
   return result;
 }
 
-// Nothing for arguments that the kernel refuses, or that move nothing.
-std::optional<process_transfer> read_transfer(long number, const std::array<long, 6>& arguments) {
-  if (!is_process_transfer(number)) return std::nullopt;
-  const auto local_count = static_cast<std::size_t>(arguments[2]);
-  const auto remote_count = static_cast<std::size_t>(arguments[4]);
-  const bool has_vectors = arguments[1] != 0 && arguments[3] != 0;
-  if (!has_vectors || arguments[5] != 0 || local_count > most_vectors || remote_count > most_vectors)
-    return std::nullopt;
-  const process_transfer asked{number == SYS_process_vm_writev,
-                               static_cast<pid_t>(arguments[0]),
-                               {reinterpret_cast<const iovec*>(arguments[1]), local_count},
-                               {reinterpret_cast<const iovec*>(arguments[3]), remote_count}};
-  if (!sensible(asked.local) || !sensible(asked.remote)) return std::nullopt;
-  return asked;
-}
+// What a call asks for, with copies of its vectors.
+class transfer_arguments {
+ public:
+  transfer_arguments(pager::pager& pager, long number, const std::array<long, 6>& arguments)
+      : can_be_read_(may_be_read(number, arguments)),
+        local_(reinterpret_cast<const iovec*>(arguments[1]), can_be_read_ ? arguments[2] : 0, copier{pager}),
+        remote_(reinterpret_cast<const iovec*>(arguments[3]), can_be_read_ ? arguments[4] : 0, copier{pager}),
+        asked_{number == SYS_process_vm_writev, static_cast<pid_t>(arguments[0]), local_.all(), remote_.all()} {}
+
+  // Null for arguments that the kernel refuses, or that move nothing.
+  [[nodiscard]] const process_transfer* get() const {
+    const bool is_good = local_.is_good() && remote_.is_good() && sensible(asked_.local) && sensible(asked_.remote);
+    return is_good ? &asked_ : nullptr;
+  }
+
+ private:
+  struct copier {
+    pager::pager& pager;
+    long operator()(const iovec& to, const iovec& from) const {
+      return transfer_part(pager, {false, getpid(), {}, {}}, true, to, from);
+    }
+  };
+
+  static bool may_be_read(long number, const std::array<long, 6>& arguments) {
+    return is_process_transfer(number) && arguments[1] != 0 && arguments[3] != 0 && arguments[5] == 0 &&
+           static_cast<std::size_t>(arguments[2]) <= most_vectors &&
+           static_cast<std::size_t>(arguments[4]) <= most_vectors;
+  }
+
+  bool can_be_read_;
+  vector_copy local_;
+  vector_copy remote_;
+  process_transfer asked_;
+};
 
 // The kernel has made the call with another process, and may have met a remote page of it.
 long finish_transfer(pager::pager& pager, const guarded_call& call, long result) {
   if (result < 0 && result != -EFAULT) return result;
-  const std::optional<process_transfer> asked = read_transfer(call.number, call.original);
-  if (!asked) return result;
+  const transfer_arguments arguments(pager, call.number, call.original);
+  const process_transfer* const asked = arguments.get();
+  if (asked == nullptr) return result;
   return transfer_with_other(
       *asked, static_cast<std::size_t>(std::max(result, 0L)), smallest_part_bytes,
       [&](const iovec& local, const iovec& remote) { return transfer_part(pager, *asked, false, local, remote); });
@@ -460,8 +480,10 @@ bool is_process_transfer(long number) noexcept {
 
 bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments, long* result) {
   // Everything else is left to the kernel, also calls with wrong arguments.
-  const std::optional<process_transfer> asked = read_transfer(number, arguments);
-  if (!asked || !any_far(pager, asked->remote) || !is_of_this_process(asked->process)) return false;
+  if (!is_process_transfer(number)) return false;
+  const transfer_arguments given(pager, number, arguments);
+  const process_transfer* const asked = given.get();
+  if (asked == nullptr || !any_far(pager, asked->remote) || !is_of_this_process(asked->process)) return false;
   *result = transfer_in_parts(*asked, 0, smallest_part_bytes, [&](const iovec& local, const iovec& remote) {
     return transfer_part(pager, *asked, true, local, remote);
   });
