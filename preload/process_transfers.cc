@@ -112,6 +112,16 @@ bool listens_in_time(pid_t process) {
 
 }  // namespace
 
+bool is_sensible(std::span<const iovec> vectors) noexcept {
+  std::uint64_t sum = 0;
+  for (const iovec& vector : vectors) {
+    if (vector.iov_len > (std::uint64_t{1} << 62)) return false;
+    sum += vector.iov_len;
+    if (sum > (std::uint64_t{1} << 62)) return false;
+  }
+  return sum > 0;
+}
+
 bool is_of_this_process(pid_t thread) noexcept {
   return thread == getpid() || (thread > 0 && syscall(SYS_tgkill, getpid(), thread, 0) == 0);
 }

@@ -85,6 +85,9 @@ struct process_transfer {
   std::span<const iovec> remote;
 };
 
+// Whether the kernel would accept the vectors, and move anything.
+[[nodiscard]] bool is_sensible(std::span<const iovec> vectors) noexcept;
+
 // Whether the number is that of a thread of this process, all of which have its memory.
 [[nodiscard]] bool is_of_this_process(pid_t thread) noexcept;
 

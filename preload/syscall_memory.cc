@@ -120,6 +120,24 @@ class collector {
   }
 
  private:
+  // Holds a structure that is to be read here. False where it is at a bad address, which is the kernel's to refuse. A
+  // change of the signal mask that names no change tells whether the mask can be read. What is near the end of the
+  // stack can be.
+  [[nodiscard]] bool hold_readable(std::byte* memory, std::size_t bytes) {
+    constexpr std::size_t near_bytes = 16 * kib;
+    constexpr std::size_t mask_bytes = 8;
+    hold(memory, bytes);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    if (pager_.overlaps(memory, bytes) || address - call_.stack < near_bytes) return true;
+    const auto is_readable = [](std::uintptr_t at) {
+      return far_raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, mask_bytes) == -EINVAL;
+    };
+    for (std::size_t done = 0; done < bytes; done += page_bytes) {
+      if (!is_readable(address + done)) return false;
+    }
+    return bytes < mask_bytes || is_readable(address + bytes - mask_bytes);
+  }
+
   [[nodiscard]] std::byte* argument(unsigned index) const { return reinterpret_cast<std::byte*>(call_.given[index]); }
   [[nodiscard]] std::size_t size_argument(unsigned index) const { return static_cast<std::size_t>(call_.given[index]); }
 
@@ -173,7 +191,7 @@ class collector {
     const auto* const vectors = reinterpret_cast<const iovec*>(argument(pointer));
     const std::size_t asked = size_argument(count);
     if (vectors == nullptr || asked > most_vectors) return;  // the kernel refuses it
-    hold(argument(pointer), asked * sizeof(iovec));
+    if (!hold_readable(argument(pointer), asked * sizeof(iovec))) return;
     constexpr std::uint64_t whole = ~std::uint64_t{0};
     std::uint64_t allowed = 0;
     std::uint64_t bytes = 0;
@@ -199,13 +217,12 @@ class collector {
   }
 
   void collect_message(std::byte* memory) {
-    if (memory == nullptr) return;
-    hold(memory, sizeof(msghdr));
+    if (memory == nullptr || !hold_readable(memory, sizeof(msghdr))) return;
     const msghdr message = *reinterpret_cast<const msghdr*>(memory);
     hold(static_cast<std::byte*>(message.msg_name), message.msg_namelen);
     hold(static_cast<std::byte*>(message.msg_control), message.msg_controllen);
     if (message.msg_iov == nullptr || message.msg_iovlen > most_vectors) return;
-    hold(reinterpret_cast<std::byte*>(message.msg_iov), message.msg_iovlen * sizeof(iovec));
+    if (!hold_readable(reinterpret_cast<std::byte*>(message.msg_iov), message.msg_iovlen * sizeof(iovec))) return;
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
       hold(static_cast<std::byte*>(message.msg_iov[i].iov_base), message.msg_iov[i].iov_len);
     }
@@ -222,8 +239,7 @@ class collector {
     auto* const strings = reinterpret_cast<std::byte**>(memory);
     if (strings == nullptr) return;
     for (std::size_t i = 0; i < most_strings; ++i) {
-      hold(reinterpret_cast<std::byte*>(strings + i), sizeof(char*));
-      if (strings[i] == nullptr) return;
+      if (!hold_readable(reinterpret_cast<std::byte*>(strings + i), sizeof(char*)) || strings[i] == nullptr) return;
       if (pager_.contains(strings[i])) hold(strings[i], std::strlen(reinterpret_cast<const char*>(strings[i])) + 1);
     }
   }
@@ -238,7 +254,7 @@ class collector {
     };
     constexpr std::size_t most_waiters = 128;
     if (memory == nullptr || count > most_waiters) return;  // the kernel refuses it
-    hold(memory, count * sizeof(waiter));
+    if (!hold_readable(memory, count * sizeof(waiter))) return;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t at = reinterpret_cast<const waiter*>(memory)[i].address;
       hold(reinterpret_cast<std::byte*>(at), sizeof(std::uint64_t));
@@ -248,7 +264,7 @@ class collector {
   // The numbers that the kernel stores for the program.
   void collect_child(std::byte* memory, std::size_t bytes) {
     if (memory == nullptr || bytes < CLONE_ARGS_SIZE_VER0 || bytes > page_bytes) return;  // the kernel refuses it
-    hold(memory, bytes);
+    if (!hold_readable(memory, bytes)) return;
     const auto* const asked = reinterpret_cast<const clone_args*>(memory);
     for (const std::uint64_t number : {asked->pidfd, asked->child_tid, asked->parent_tid}) {
       hold(reinterpret_cast<std::byte*>(number), sizeof(pid_t));
@@ -388,17 +404,6 @@ void release_abandoned_calls(std::uintptr_t stack) {
 
 // ---- process_vm_readv and process_vm_writev ----
 
-// Whether the kernel would accept the vectors at all.
-bool sensible(std::span<const iovec> vectors) {
-  std::uint64_t sum = 0;
-  for (const iovec& vector : vectors) {
-    if (vector.iov_len > (std::uint64_t{1} << 62)) return false;
-    sum += vector.iov_len;
-    if (sum > (std::uint64_t{1} << 62)) return false;
-  }
-  return sum > 0;
-}
-
 bool any_far(const pager::pager& pager, std::span<const iovec> vectors) {
   return std::any_of(vectors.begin(), vectors.end(), [&pager](const iovec& vector) {
     return vector.iov_len > 0 && (pager.contains(vector.iov_base) ||
@@ -437,7 +442,8 @@ class transfer_arguments {
 
   // Null for arguments that the kernel refuses, or that move nothing.
   [[nodiscard]] const process_transfer* get() const {
-    const bool is_good = local_.is_good() && remote_.is_good() && sensible(asked_.local) && sensible(asked_.remote);
+    const bool is_good =
+        local_.is_good() && remote_.is_good() && is_sensible(asked_.local) && is_sensible(asked_.remote);
     return is_good ? &asked_ : nullptr;
   }
 

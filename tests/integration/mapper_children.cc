@@ -1,6 +1,7 @@
 // Scenarios of mapper: children made by the kernel's calls, and transfers between the memories of processes.
 #include <linux/sched.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
@@ -157,6 +158,19 @@ void ask_badly(pid_t process, const char* good) {
     say("by no vectors", static_cast<long>(process_vm_readv(process, no_vectors, 1, &whole, 1, 0)));
     say("of no vectors", static_cast<long>(process_vm_readv(process, &into, 1, no_vectors, 9, 0)));
   }
+  const int zeros = open("/dev/zero", O_RDWR);
+  say("readv", static_cast<long>(readv(zeros, no_vectors, 1)));
+  say("writev", static_cast<long>(writev(zeros, no_vectors, 300)));
+  close(zeros);
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) std::exit(1);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(no_vectors);
+  message.msg_iovlen = 1;
+  say("sendmsg", static_cast<long>(sendmsg(ends[0], &message, 0)));
+  say("sendmsg of nothing", static_cast<long>(sendmsg(ends[0], reinterpret_cast<const msghdr*>(bad), 0)));
+  close(ends[0]);
+  close(ends[1]);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   say("late", took.count() > 4 ? 1L : 0L);
   munmap(copy, page);
