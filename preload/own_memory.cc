@@ -127,7 +127,18 @@ ssize_t transfer(transfer_function call, bool writes, pid_t process, const iovec
   const bool sensible = flags == 0 && local_count <= IOV_MAX && remote_count <= IOV_MAX && local != nullptr &&
                         remote != nullptr && active_pager() != nullptr && !platform::on_runtime_thread();
   if (!sensible || resolves_in_line()) return call(process, local, local_count, remote, remote_count, flags);
-  const process_transfer asked{writes, process, {local, local_count}, {remote, remote_count}};
+  const auto copy = [](iovec to, iovec from) -> long {
+    const auto address = reinterpret_cast<std::uintptr_t>(from.iov_base);
+    to.iov_len = from.iov_len = pinned_part::bytes_from(address, from.iov_len);
+    const pinned_part pages(address, from.iov_len);
+    return next<"process_vm_readv", transfer_function>()(getpid(), &to, 1, &from, 1, 0);
+  };
+  const int saved_errno = errno;
+  const vector_copy ours(local, local_count, copy);
+  const vector_copy theirs(remote, remote_count, copy);
+  errno = saved_errno;
+  if (!ours.is_good() || !theirs.is_good()) return call(process, local, local_count, remote, remote_count, flags);
+  const process_transfer asked{writes, process, ours.all(), theirs.all()};
   const auto make = [&](const iovec& here, const iovec& there) -> long {
     const ssize_t done = call(process, &here, 1, &there, 1, 0);
     return done < 0 ? -errno : done;

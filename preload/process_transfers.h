@@ -7,10 +7,13 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "platform/local_memory.h"
 
 namespace far::preload {
 
@@ -42,12 +45,48 @@ class vector_walk {
   std::size_t used_ = 0;
 };
 
+// An array of vectors of the program, which may be at a bad address: then the kernel is to say so.
+class vector_copy {
+ public:
+  // `read(to, from)` copies memory of this process as process_vm_readv does.
+  template <typename Read>
+  vector_copy(const iovec* given, std::size_t count, Read read) : count_(count) {
+    const std::size_t bytes = count * sizeof(iovec);
+    if (count > few_.size()) vectors_ = static_cast<iovec*>(platform::allocate_local(bytes));
+    std::size_t done = 0;
+    while (done < bytes) {
+      const long now = read(iovec{reinterpret_cast<std::byte*>(vectors_) + done, bytes - done},
+                            iovec{reinterpret_cast<std::byte*>(const_cast<iovec*>(given)) + done, bytes - done});
+      if (now <= 0) break;
+      done += static_cast<std::size_t>(now);
+    }
+    is_good_ = done == bytes;
+  }
+  ~vector_copy() {
+    if (vectors_ != few_.data()) platform::free_local(vectors_, count_ * sizeof(iovec));
+  }
+  vector_copy(const vector_copy&) = delete;
+  vector_copy& operator=(const vector_copy&) = delete;
+
+  [[nodiscard]] bool is_good() const { return is_good_; }
+  [[nodiscard]] std::span<const iovec> all() const { return {vectors_, count_}; }
+
+ private:
+  std::array<iovec, 8> few_{};
+  iovec* vectors_ = few_.data();
+  std::size_t count_;
+  bool is_good_;
+};
+
 struct process_transfer {
   bool writes = false;  // process_vm_writev
   pid_t process = 0;
   std::span<const iovec> local;
   std::span<const iovec> remote;
 };
+
+// Whether the kernel would accept the vectors, and move anything.
+[[nodiscard]] bool is_sensible(std::span<const iovec> vectors) noexcept;
 
 // Whether the number is that of a thread of this process, all of which have its memory.
 [[nodiscard]] bool is_of_this_process(pid_t thread) noexcept;

@@ -120,6 +120,24 @@ class collector {
   }
 
  private:
+  // Holds a structure that is to be read here. False where it is at a bad address, which is the kernel's to refuse. A
+  // change of the signal mask that names no change tells whether the mask can be read. What is near the end of the
+  // stack can be.
+  [[nodiscard]] bool hold_readable(std::byte* memory, std::size_t bytes) {
+    constexpr std::size_t near_bytes = 16 * kib;
+    constexpr std::size_t mask_bytes = 8;
+    hold(memory, bytes);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    if (pager_.overlaps(memory, bytes) || address - call_.stack < near_bytes) return true;
+    const auto is_readable = [](std::uintptr_t at) {
+      return far_raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, mask_bytes) == -EINVAL;
+    };
+    for (std::size_t done = 0; done < bytes; done += page_bytes) {
+      if (!is_readable(address + done)) return false;
+    }
+    return bytes < mask_bytes || is_readable(address + bytes - mask_bytes);
+  }
+
   [[nodiscard]] std::byte* argument(unsigned index) const { return reinterpret_cast<std::byte*>(call_.given[index]); }
   [[nodiscard]] std::size_t size_argument(unsigned index) const { return static_cast<std::size_t>(call_.given[index]); }
 
@@ -173,7 +191,7 @@ class collector {
     const auto* const vectors = reinterpret_cast<const iovec*>(argument(pointer));
     const std::size_t asked = size_argument(count);
     if (vectors == nullptr || asked > most_vectors) return;  // the kernel refuses it
-    hold(argument(pointer), asked * sizeof(iovec));
+    if (!hold_readable(argument(pointer), asked * sizeof(iovec))) return;
     constexpr std::uint64_t whole = ~std::uint64_t{0};
     std::uint64_t allowed = 0;
     std::uint64_t bytes = 0;
@@ -199,13 +217,12 @@ class collector {
   }
 
   void collect_message(std::byte* memory) {
-    if (memory == nullptr) return;
-    hold(memory, sizeof(msghdr));
+    if (memory == nullptr || !hold_readable(memory, sizeof(msghdr))) return;
     const msghdr message = *reinterpret_cast<const msghdr*>(memory);
     hold(static_cast<std::byte*>(message.msg_name), message.msg_namelen);
     hold(static_cast<std::byte*>(message.msg_control), message.msg_controllen);
     if (message.msg_iov == nullptr || message.msg_iovlen > most_vectors) return;
-    hold(reinterpret_cast<std::byte*>(message.msg_iov), message.msg_iovlen * sizeof(iovec));
+    if (!hold_readable(reinterpret_cast<std::byte*>(message.msg_iov), message.msg_iovlen * sizeof(iovec))) return;
     for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
       hold(static_cast<std::byte*>(message.msg_iov[i].iov_base), message.msg_iov[i].iov_len);
     }
@@ -222,8 +239,7 @@ class collector {
     auto* const strings = reinterpret_cast<std::byte**>(memory);
     if (strings == nullptr) return;
     for (std::size_t i = 0; i < most_strings; ++i) {
-      hold(reinterpret_cast<std::byte*>(strings + i), sizeof(char*));
-      if (strings[i] == nullptr) return;
+      if (!hold_readable(reinterpret_cast<std::byte*>(strings + i), sizeof(char*)) || strings[i] == nullptr) return;
       if (pager_.contains(strings[i])) hold(strings[i], std::strlen(reinterpret_cast<const char*>(strings[i])) + 1);
     }
   }
@@ -238,7 +254,7 @@ class collector {
     };
     constexpr std::size_t most_waiters = 128;
     if (memory == nullptr || count > most_waiters) return;  // the kernel refuses it
-    hold(memory, count * sizeof(waiter));
+    if (!hold_readable(memory, count * sizeof(waiter))) return;
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t at = reinterpret_cast<const waiter*>(memory)[i].address;
       hold(reinterpret_cast<std::byte*>(at), sizeof(std::uint64_t));
@@ -248,7 +264,7 @@ class collector {
   // The numbers that the kernel stores for the program.
   void collect_child(std::byte* memory, std::size_t bytes) {
     if (memory == nullptr || bytes < CLONE_ARGS_SIZE_VER0 || bytes > page_bytes) return;  // the kernel refuses it
-    hold(memory, bytes);
+    if (!hold_readable(memory, bytes)) return;
     const auto* const asked = reinterpret_cast<const clone_args*>(memory);
     for (const std::uint64_t number : {asked->pidfd, asked->child_tid, asked->parent_tid}) {
       hold(reinterpret_cast<std::byte*>(number), sizeof(pid_t));
@@ -388,17 +404,6 @@ void release_abandoned_calls(std::uintptr_t stack) {
 
 // ---- process_vm_readv and process_vm_writev ----
 
-// Whether the kernel would accept the vectors at all.
-bool sensible(std::span<const iovec> vectors) {
-  std::uint64_t sum = 0;
-  for (const iovec& vector : vectors) {
-    if (vector.iov_len > (std::uint64_t{1} << 62)) return false;
-    sum += vector.iov_len;
-    if (sum > (std::uint64_t{1} << 62)) return false;
-  }
-  return sum > 0;
-}
-
 bool any_far(const pager::pager& pager, std::span<const iovec> vectors) {
   return std::any_of(vectors.begin(), vectors.end(), [&pager](const iovec& vector) {
     return vector.iov_len > 0 && (pager.contains(vector.iov_base) ||
@@ -426,27 +431,48 @@ long transfer_part(pager::pager& pager, const process_transfer& asked, bool is_o
   return result;
 }
 
-// Nothing for arguments that the kernel refuses, or that move nothing.
-std::optional<process_transfer> read_transfer(long number, const std::array<long, 6>& arguments) {
-  if (!is_process_transfer(number)) return std::nullopt;
-  const auto local_count = static_cast<std::size_t>(arguments[2]);
-  const auto remote_count = static_cast<std::size_t>(arguments[4]);
-  const bool has_vectors = arguments[1] != 0 && arguments[3] != 0;
-  if (!has_vectors || arguments[5] != 0 || local_count > most_vectors || remote_count > most_vectors)
-    return std::nullopt;
-  const process_transfer asked{number == SYS_process_vm_writev,
-                               static_cast<pid_t>(arguments[0]),
-                               {reinterpret_cast<const iovec*>(arguments[1]), local_count},
-                               {reinterpret_cast<const iovec*>(arguments[3]), remote_count}};
-  if (!sensible(asked.local) || !sensible(asked.remote)) return std::nullopt;
-  return asked;
-}
+// What a call asks for, with copies of its vectors.
+class transfer_arguments {
+ public:
+  transfer_arguments(pager::pager& pager, long number, const std::array<long, 6>& arguments)
+      : can_be_read_(may_be_read(number, arguments)),
+        local_(reinterpret_cast<const iovec*>(arguments[1]), can_be_read_ ? arguments[2] : 0, copier{pager}),
+        remote_(reinterpret_cast<const iovec*>(arguments[3]), can_be_read_ ? arguments[4] : 0, copier{pager}),
+        asked_{number == SYS_process_vm_writev, static_cast<pid_t>(arguments[0]), local_.all(), remote_.all()} {}
+
+  // Null for arguments that the kernel refuses, or that move nothing.
+  [[nodiscard]] const process_transfer* get() const {
+    const bool is_good =
+        local_.is_good() && remote_.is_good() && is_sensible(asked_.local) && is_sensible(asked_.remote);
+    return is_good ? &asked_ : nullptr;
+  }
+
+ private:
+  struct copier {
+    pager::pager& pager;
+    long operator()(const iovec& to, const iovec& from) const {
+      return transfer_part(pager, {false, getpid(), {}, {}}, true, to, from);
+    }
+  };
+
+  static bool may_be_read(long number, const std::array<long, 6>& arguments) {
+    return is_process_transfer(number) && arguments[1] != 0 && arguments[3] != 0 && arguments[5] == 0 &&
+           static_cast<std::size_t>(arguments[2]) <= most_vectors &&
+           static_cast<std::size_t>(arguments[4]) <= most_vectors;
+  }
+
+  bool can_be_read_;
+  vector_copy local_;
+  vector_copy remote_;
+  process_transfer asked_;
+};
 
 // The kernel has made the call with another process, and may have met a remote page of it.
 long finish_transfer(pager::pager& pager, const guarded_call& call, long result) {
   if (result < 0 && result != -EFAULT) return result;
-  const std::optional<process_transfer> asked = read_transfer(call.number, call.original);
-  if (!asked) return result;
+  const transfer_arguments arguments(pager, call.number, call.original);
+  const process_transfer* const asked = arguments.get();
+  if (asked == nullptr) return result;
   return transfer_with_other(
       *asked, static_cast<std::size_t>(std::max(result, 0L)), smallest_part_bytes,
       [&](const iovec& local, const iovec& remote) { return transfer_part(pager, *asked, false, local, remote); });
@@ -460,8 +486,10 @@ bool is_process_transfer(long number) noexcept {
 
 bool serve_own_transfer(pager::pager& pager, long number, const std::array<long, 6>& arguments, long* result) {
   // Everything else is left to the kernel, also calls with wrong arguments.
-  const std::optional<process_transfer> asked = read_transfer(number, arguments);
-  if (!asked || !any_far(pager, asked->remote) || !is_of_this_process(asked->process)) return false;
+  if (!is_process_transfer(number)) return false;
+  const transfer_arguments given(pager, number, arguments);
+  const process_transfer* const asked = given.get();
+  if (asked == nullptr || !any_far(pager, asked->remote) || !is_of_this_process(asked->process)) return false;
   *result = transfer_in_parts(*asked, 0, smallest_part_bytes, [&](const iovec& local, const iovec& remote) {
     return transfer_part(pager, *asked, true, local, remote);
   });

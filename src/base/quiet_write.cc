@@ -24,7 +24,8 @@ ssize_t write_quietly(int file, const void* text, std::size_t bytes) noexcept {
     if (sigismember(&pending, number) == 1) sigdelset(&ours, number);
   }
   const timespec at_once{};
-  if (failure == EPIPE || failure == EFBIG) static_cast<void>(sigtimedwait(&ours, nullptr, &at_once));
+  // A pipe may lose its reader after a part: then there is a signal and no error.
+  if (written != static_cast<ssize_t>(bytes)) static_cast<void>(sigtimedwait(&ours, nullptr, &at_once));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (failure != 0) errno = failure;
   return written;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -47,6 +48,27 @@ TEST(quiet_write, so_is_a_file_at_its_limit) {
               if (file < 0 || setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
               if (write_quietly(file, "xyz", 3) != 2) return 2;
               return write_quietly(file, "z", 1) == -1 && errno == EFBIG ? 0 : 3;
+            }),
+            0);
+}
+
+TEST(quiet_write, so_is_a_reader_that_leaves_after_a_part) {
+  EXPECT_EQ(end_of([] {
+              int ends[2];
+              if (pipe(ends) != 0) return 1;
+              const pid_t reader = fork();
+              if (reader == 0) {
+                close(ends[1]);
+                int waiting = 0;
+                while (waiting < 65536) {
+                  if (ioctl(ends[0], FIONREAD, &waiting) != 0) _exit(1);
+                  usleep(1'000);
+                }
+                _exit(0);
+              }
+              close(ends[0]);
+              static char much[1 << 20];
+              return write_quietly(ends[1], much, sizeof much) == 65536 ? 0 : 2;
             }),
             0);
 }

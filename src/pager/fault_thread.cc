@@ -10,6 +10,7 @@
 #include "base/lock_guard.h"
 #include "pager/miss_kind.h"
 #include "platform/own_descriptors.h"
+#include "platform/processors.h"
 #include "platform/runtime_thread.h"
 
 namespace far::pager {
@@ -72,13 +73,15 @@ void fault_thread::run() {
   }
   std::uint64_t now_ns = clock_.now_ns();
   std::uint64_t last_work_ns = now_ns;
+  // On one processor a spin delays the program, whose next miss would then come later and make the spin longer.
+  const bool adapts = platform::has_several_processors();
   bool has_slept = false;  // since the last work
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool progress = serve();
     if (engine_.eviction().wants_background()) host_.wake_background();
     const std::uint64_t before_ns = std::exchange(now_ns, clock_.now_ns());
     if (progress) {
-      spin_.note_gap(now_ns - last_work_ns);
+      if (adapts) spin_.note_gap(now_ns - last_work_ns);
       last_work_ns = now_ns;
       has_slept = false;
       continue;

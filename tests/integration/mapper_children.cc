@@ -1,8 +1,13 @@
 // Scenarios of mapper: children made by the kernel's calls, and transfers between the memories of processes.
 #include <linux/sched.h>
 #include <sched.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
 
 #include "mapper_tools.h"
 
@@ -137,6 +142,40 @@ void numbers_of_children() {
   say("its exit code", static_cast<long>(about.si_status));
 }
 
+// What crash handlers ask: what can be read here. The answer comes at once, and is never a signal.
+void ask_badly(pid_t process, const char* good) {
+  char* const bad = reinterpret_cast<char*>(page);  // the kernel maps nothing so low
+  char* const copy = map(page);
+  const iovec into{copy, page};
+  const iovec hole{bad, page};
+  const iovec whole{const_cast<char*>(good), page};
+  const auto* const no_vectors = reinterpret_cast<const iovec*>(bad);
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < 3; ++i) {
+    say("of a hole", static_cast<long>(process_vm_readv(process, &into, 1, &hole, 1, 0)));
+    say("into a hole", static_cast<long>(process_vm_readv(process, &hole, 1, &whole, 1, 0)));
+    say("writing to a hole", static_cast<long>(process_vm_writev(process, &into, 1, &hole, 1, 0)));
+    say("by no vectors", static_cast<long>(process_vm_readv(process, no_vectors, 1, &whole, 1, 0)));
+    say("of no vectors", static_cast<long>(process_vm_readv(process, &into, 1, no_vectors, 9, 0)));
+  }
+  const int zeros = open("/dev/zero", O_RDWR);
+  say("readv", static_cast<long>(readv(zeros, no_vectors, 1)));
+  say("writev", static_cast<long>(writev(zeros, no_vectors, 300)));
+  close(zeros);
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) std::exit(1);
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(no_vectors);
+  message.msg_iovlen = 1;
+  say("sendmsg", static_cast<long>(sendmsg(ends[0], &message, 0)));
+  say("sendmsg of nothing", static_cast<long>(sendmsg(ends[0], reinterpret_cast<const msghdr*>(bad), 0)));
+  close(ends[0]);
+  close(ends[1]);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  say("late", took.count() > 4 ? 1L : 0L);
+  munmap(copy, page);
+}
+
 // process_vm_readv and process_vm_writev of a child whose pages are remote, and of the parent.
 void memory_of_others() {
   constexpr std::size_t bytes = 8 * mib;
@@ -168,17 +207,30 @@ void memory_of_others() {
   say("written", static_cast<long>(process_vm_writev(child, &from, 1, &to, 1, 0)));
   const iovec shut{block + bytes - mib, mib};
   say("written where it may not write", static_cast<long>(process_vm_writev(child, &from, 1, &shut, 1, 0)));
+  ask_badly(child, block);
+  ask_badly(getpid(), block);
   if (write(to_child[1], "x", 1) != 1) std::exit(1);
   say("the child found it", end_of(child));
+  // Any thread of the parent names its memory.
+  std::atomic<pid_t> thread{0};
+  std::atomic<bool> has_ended{false};
+  std::thread other([&] {
+    thread = gettid();
+    while (!has_ended) usleep(1'000);
+  });
+  while (thread == 0) usleep(1'000);
   child = fork();
   if (child == 0) {
     const iovec whole{block, bytes};
     const iovec into{copy, bytes};
-    const bool is_whole = process_vm_readv(getppid(), &into, 1, &whole, 1, 0) == static_cast<ssize_t>(bytes);
+    bool is_whole = process_vm_readv(getppid(), &into, 1, &whole, 1, 0) == static_cast<ssize_t>(bytes);
+    is_whole = is_whole && process_vm_readv(thread, &into, 1, &whole, 1, 0) == static_cast<ssize_t>(bytes);
     _exit(is_whole && content(copy, bytes, 3) == "kept" ? exits : 1);
   }
   press();
   say("a child read its parent", end_of(child));
+  has_ended = true;
+  other.join();
 }
 
 }  // namespace mapper

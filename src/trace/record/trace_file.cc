@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/quiet_write.h"
 #include "base/units.h"
 #include "platform/clock.h"
 #include "platform/local_memory.h"
@@ -243,7 +244,7 @@ void trace_file::write_all(bytes from) noexcept {
   const int saved_errno = errno;
   const std::size_t all = from.size();
   while (!from.empty()) {
-    const ssize_t written = write(descriptor_, from.data(), from.size());
+    const ssize_t written = write_quietly(descriptor_, from.data(), from.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) break;
     from = from.subspan(static_cast<std::size_t>(written));
