@@ -60,6 +60,8 @@ template <plugin::function F, typename Container>
 [[nodiscard]] typename F::result compute(const Container& all, std::size_t first, std::size_t count,
                                          const typename F::arguments& with = {}, work where = work::there,
                                          std::string* refusal = nullptr) {
+  static_assert(static_cast<std::uint32_t>(F::number) != plugin::detail::why_number,
+                "no function has the number 0xffff'ffff");
   static constexpr std::array<char, 32> plugin_name = detail::name_field(F::plugin);
   static constexpr std::array<char, 32> version = detail::name_field(F::version);
   static_assert(plugin_name.back() == 0 && version.back() == 0,

@@ -160,7 +160,7 @@ class device {
 //     struct square_sum {
 //       static constexpr const char* plugin = "statistics";  // as FAR_DEVICE_PLUGIN wants them
 //       static constexpr const char* version = "1.0";
-//       static constexpr std::uint32_t number = 1;  // in the plugin
+//       static constexpr std::uint32_t number = 1;  // in the plugin; any but 0xffff'ffff
 //       using element = double;
 //       struct arguments {};
 //       struct result { double sum = 0; };
@@ -186,6 +186,9 @@ concept function =
 
 namespace detail {
 
+// In place of a function's number, asks why the last call was refused.
+inline constexpr std::uint32_t why_number = 0xffff'ffff;
+
 // As results travel.
 template <function F>
 inline constexpr std::size_t result_bytes_of = (sizeof(typename F::result) + 7) / 8 * 8;
@@ -209,6 +212,7 @@ void map_part(const std::byte* part, std::size_t size, const typename F::argumen
 // Answers FAR_FUNCTION_MARK and what follows.
 template <function F>
 void map_parts(bytes asked, output& into) {
+  static_assert(static_cast<std::uint32_t>(F::number) != why_number, "no function has the number 0xffff'ffff");
   const bytes all = asked;
   const auto at = [&](const bytes& rest) { return all.size() - rest.size(); };
   const auto skip_to_multiple = [&](std::size_t of) {

@@ -16,6 +16,8 @@
 namespace far::server {
 namespace {
 
+static_assert(wire::why_number == plugin::detail::why_number);
+
 // What comes behind it on the connection waits.
 constexpr std::uint64_t longest_call_ns = 1'000'000'000;
 

@@ -12,6 +12,7 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 namespace far::detail {
@@ -252,6 +253,28 @@ TEST(far_medians, a_list_ends_the_search) {
       EXPECT_EQ(found.of(group), sorted_median(expected[group])) << group << " after " << counted;
     }
   }
+}
+
+// From pass to pass, also where the two in the middle of a group lie in different buckets; the first group is empty.
+template <typename T>
+void expect_less_and_less_left() {
+  std::vector<grouped_number<T>> all;
+  for (int i = 0; i < 8'192; ++i) all.push_back({1, static_cast<T>((i - (std::is_integral_v<T> ? 0 : 4'096)) * 2'048)});
+  const reduced_numbers known{
+      .count = all.size(), .least = bits_of(all.front().number), .greatest = bits_of(all.back().number)};
+  far_medians<T> found{summary<T>(known), 16};
+  std::uint64_t left = all.size();
+  for (bool is_left = true; is_left;) {
+    answer_about(std::span<const grouped_number<T>>(all), 2, 16, found);
+    is_left = found.next();
+    EXPECT_LE(found.left_to_list(), left);
+    left = found.left_to_list();
+  }
+  EXPECT_EQ(left, 0u);
+}
+TEST(far_medians, have_less_and_less_left_to_list) {
+  expect_less_and_less_left<std::int64_t>();
+  expect_less_and_less_left<double>();
 }
 
 // A far tier that lists nothing, or something else, leads to no endless search.

@@ -411,6 +411,26 @@ TEST_F(groups, have_medians_that_servers_help_to_find) {
   }
 }
 
+// In a column that ascends, the numbers in the middle are those of a few questions: these have no room to list them.
+TEST_F(groups, have_medians_where_an_answer_has_no_room_for_its_list) {
+  const memory_server server({});
+  for (const std::string& way : {std::string("memory:"), "tcp://" + server.address()}) {
+    std::vector<row> rows(600'000);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      rows[i].key = static_cast<std::int64_t>(i % 7);
+      rows[i].real = static_cast<double>(i);
+    }
+    dataframe frame = frame_of(farheap(way), rows);
+    const std::vector<dataframe::wanted> wanted = {{"real", aggregate::median}};
+    frame.place(placement::there);
+    const std::uint64_t asked_before = asked();
+    const dataframe there = frame.group_by({"key"}, wanted);
+    EXPECT_GT(asked(), asked_before) << way;
+    frame.place(placement::here);
+    expect_same(frame.group_by({"key"}, wanted), there, way);
+  }
+}
+
 TEST_F(groups, survive_a_server_of_two) {
   memory_server first({});
   const memory_server second({});

@@ -226,6 +226,32 @@ TEST_F(queries, refuse_what_makes_no_sense) {
   EXPECT_EQ(tally(few, {-40'000, 25'535}).size(), 65'536u);
 }
 
+template <typename T>
+class tallies : public queries {};
+using longest_integers = testing::Types<std::uint64_t, std::int64_t>;
+TYPED_TEST_SUITE(tallies, longest_integers);
+
+// In the last part of an interval is one number alone, or several; servers count them.
+TYPED_TEST(tallies, end_with_the_greatest_number_there_is) {
+  constexpr TypeParam greatest = std::numeric_limits<TypeParam>::max();
+  runtime& home = this->farheap("memory:");
+  std::vector<TypeParam> plain(100'000, 5);
+  for (std::size_t i = 0; i < plain.size(); i += 3) plain[i] = static_cast<TypeParam>(greatest - i % 2);
+  const vector<TypeParam> all(home, plain);
+  const auto times = static_cast<std::uint64_t>(std::ranges::count(plain, greatest));
+  for (const std::size_t before : {0u, 1u, 255u, 256u}) {
+    home.evict_all();
+    const std::uint64_t reduced = this->reduced();
+    const std::vector<std::uint64_t> counts = tally(all, {static_cast<TypeParam>(greatest - before), greatest});
+    ASSERT_EQ(counts.size(), before + 1);
+    EXPECT_EQ(counts.back(), times) << before;
+    if (before > 0) {
+      EXPECT_EQ(counts[before - 1], 33'334 - times) << before;
+    }
+    EXPECT_GT(this->reduced(), reduced + 100) << before;
+  }
+}
+
 TEST_F(queries, have_extreme_numbers) {
   runtime& home = farheap("memory:");
   const std::vector<std::uint64_t> ends = {0, ~std::uint64_t{0}, ~std::uint64_t{0} - 1};

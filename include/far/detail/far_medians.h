@@ -182,7 +182,7 @@ class far_medians {
     void narrow(std::uint64_t from, std::uint64_t to, std::uint64_t numbers) {
       lowest = std::max(lowest, from);
       highest = std::min(highest, to);
-      candidates = numbers;
+      candidates = std::min(candidates, numbers);
       // Writers that should not be there may leave nothing of it.
       if (lowest >= highest) found = std::min(lowest, highest);
     }
@@ -211,6 +211,7 @@ class far_medians {
         if (!searches[i].found) narrow(searches[i], rank_of(i), in_buckets, lowest, highest);
       }
       const bool has_numbers = count > 0;
+      for (search& one : searches) one.candidates = has_numbers ? one.candidates : 0;
       return prepare() && has_numbers;
     }
     [[nodiscard]] std::uint64_t rank_of(std::size_t search_number) const {
@@ -247,7 +248,7 @@ class far_medians {
     }
     [[nodiscard]] std::uint64_t candidates() const {
       const std::optional<search> one = whole();
-      if (!one) return 0;
+      if (!one || one->candidates == 0) return 0;
       return (one->highest - one->lowest) >> 63 != 0 ? too_many : one->candidates;
     }
     void begin_list() {

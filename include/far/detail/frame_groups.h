@@ -306,7 +306,7 @@ class collector_of final : public group_collector {
     const row_questions& questions = questions_of_medians();
     visit_answers(questions, rows, [&](const std::byte* answer, const grouped_rows& part) {
       (answer != nullptr ? answered_rows_ : counted_rows_) += part.group_of.size();
-      if (answer == nullptr || (lists_ && !questions.template lists_all<T>(answer))) return count_here(part);
+      if (answer == nullptr) return count_here(part);
       for (std::size_t group = 0; group < questions.groups(); ++group) {
         const auto found = questions.template of_group<T>(answer, group);
         const std::uint64_t count = counts_rows_ ? found.rows : found.count;

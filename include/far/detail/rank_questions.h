@@ -42,6 +42,8 @@ class rank_questions {
       count += numbers;
     };
     const auto of_answer = [&](const unordered_answer<T>& one) {
+      // The buckets have all keys. Bounds of a number in none of them would be anything.
+      if (one.at_place(0) != 0 || one.at_place(1) + one.at_place(2) != one.count) return false;
       if (one.count > 0) add(one.count, one.least, one.greatest);
       return true;
     };
@@ -86,11 +88,12 @@ class rank_questions {
   [[nodiscard]] std::optional<std::vector<std::uint64_t>> tally() {
     const std::uint64_t lowest = key_of(within_.lowest);
     std::vector<std::uint64_t> counts(key_of(within_.highest) - lowest + 1);
-    // What is below the buckets has the lowest key.
+    const bool is_one = counts.size() == 1;
+    // What is below the buckets has the lowest key. One alone may be the greatest of all, and has a bucket.
     keyed_rows asked{.buckets = static_cast<std::uint8_t>(std::max<std::size_t>(counts.size() - 1, 1))};
-    asked.buckets_of[0] = {.lowest = lowest + 1, .shift = 0};
+    asked.buckets_of[0] = {.lowest = is_one ? lowest : lowest + 1, .shift = 0};
     const auto of_answer = [&](const unordered_answer<T>& one) {
-      for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += one.at_place(i);
+      for (std::size_t i = 0; i < counts.size(); ++i) counts[i] += one.at_place(is_one ? 1 : i);
       return true;
     };
     const auto of_number = [&](T number) { ++counts[key_of(number) - lowest]; };

@@ -51,7 +51,8 @@ class row_questions {
   [[nodiscard]] std::size_t listed() const { return rows_.listed; }
   void set_buckets_of(std::size_t group, const group_buckets& where) { rows_.buckets_of[group] = where; }
 
-  // Of rows that are not a whole question, nothing is asked. `first` begins a question.
+  // Of rows that are not a whole question, nothing is asked. `first` begins a question. An answer without room for its
+  // list is none: its numbers are read, and with them the keys of their rows.
   void ask(const tag& in, std::size_t first, std::size_t rows) {
     first_ = first;
     asked_.assign(rows / rows_.rows, {});
@@ -63,6 +64,8 @@ class row_questions {
       for (std::size_t i = begin; i < end; ++i) note_pages(first + i * rows_.rows, asked_[i].pages);
       ask_about_rows(in, how, std::span(asked_).subspan(begin, end - begin));
     });
+    if (rows_.listed == 0) return;
+    for (question_about_rows& one : asked_) one.is_answered = one.is_answered && lists_all(one.answer.data());
   }
 
   // The one about this row; null if there is none.
@@ -133,16 +136,16 @@ class row_questions {
             .times = numbers + rows_.listed * sizeof(T) + before * sizeof(std::uint16_t),
             .is_too_long = count == 0 && count_at(found.places, 1) > 0};
   }
+
+ private:
   // Whether there is room for the numbers of all groups.
-  template <typename T>
   [[nodiscard]] bool lists_all(const std::byte* answer) const {
+    using any = std::int8_t;  // nothing of the type of the numbers is in front of a list
     for (std::size_t group = 0; group < groups(); ++group) {
-      if (list_of_group(of_group<T>(answer, group), group).is_too_long) return false;
+      if (list_of_group(of_group<any>(answer, group), group).is_too_long) return false;
     }
     return true;
   }
-
- private:
   // As many buckets, or listed numbers, as fit into an answer of a 100th of its pages. With few, it takes many
   // questions to find anything.
   void choose_length() {
