@@ -33,15 +33,17 @@ bool mutex::wait_for_it(time_point deadline) noexcept {
 
 void mutex::hand_over() noexcept {
   wake_up next;
-  {
-    const lock_guard guard(list_lock_);
-    FAR_DCHECK(state_.load() == contended, "only a locked mutex is unlocked");
-    const bool somebody = waiting_.claim_first(next);
-    if (!somebody) {
-      state_.store(free, std::memory_order_release);
-    } else if (waiting_.empty()) {
-      state_.store(locked, std::memory_order_relaxed);
+  bool is_claimed = false;
+  while (!is_claimed) {
+    {
+      const lock_guard guard(list_lock_);
+      FAR_DCHECK(state_.load() == contended, "only a locked mutex is unlocked");
+      is_claimed = waiting_.claim_first(next);
+      if (!is_claimed || waiting_.empty()) state_.store(locked, std::memory_order_relaxed);
     }
+    // Who gets a free mutex may destroy it at once: the list's lock has been left before.
+    std::uint32_t expected = locked;
+    if (!is_claimed && state_.compare_exchange_strong(expected, free, std::memory_order_release)) return;
   }
   next.deliver();
 }

@@ -133,8 +133,10 @@ void evacuator::mark(hazard_log& mine, std::size_t page) {
   if (heap_.memory.is_resident(address) && !heap_.memory.is_writable(address)) {
     static_cast<void>(heap_.memory.try_fetch(address, 1, true));
   }
+  const lock_guard one_in_the_process(all_moves);
   heap_.pages.for_each_live(page, [&](std::size_t unit) {
     round_.assert_held();
+    all_moves.assert_held();
     const std::uintptr_t object = address + unit * unit_bytes;
     const std::uint64_t locked = header::at(object).lock();
     owner_word* const owner = heap_.pages.is_live(object) ? owner_at_hand(mine, locked) : nullptr;
@@ -159,7 +161,7 @@ owner_word* evacuator::owner_at_hand(hazard_log& mine, std::uint64_t header_valu
   const auto at = reinterpret_cast<std::uintptr_t>(named);
   if (named == nullptr) return nullptr;
   const detail::object_heap* const in = heap_.heap_with(at);
-  if (in == nullptr) return named;
+  if (in == nullptr) return living.was_left(at) ? nullptr : named;
   mine.hold(at >> page_shift);
   if (!in->memory.is_resident(at)) return nullptr;
   if (!in->segments.holds_small_objects(at)) return named;  // a huge object does not move
@@ -169,6 +171,7 @@ owner_word* evacuator::owner_at_hand(hazard_log& mine, std::uint64_t header_valu
 
 // A word that cannot be reached any more keeps its flag, until it is dereferenced.
 void evacuator::call_off(hazard_log& mine, const candidate& one) {
+  const lock_guard one_in_the_process(all_moves);
   const std::uint64_t locked = header::at(one.object).lock();
   if (owner_word* const owner = owner_at_hand(mine, locked); owner != nullptr) {
     std::uint64_t value = owner->load(std::memory_order_acquire);
@@ -212,6 +215,20 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   const std::size_t bytes = header::bytes(old_header);
   const std::uintptr_t copy = take_place(mine, old_header, one);
   if (copy == 0) return false;
+  bool moved = false;
+  {
+    const lock_guard one_in_the_process(all_moves);
+    moved = move_to(mine, one, copy, bytes);
+  }
+  heap_.segments.let_go_of(copy);
+  heap_.segments.remove_object(moved ? one.object : copy, units_for(bytes));
+  mine.cut_back(held_before);
+  return true;
+}
+
+// Returns whether the object is at its copy now. From when it is copied until the pointers in the copy are followed,
+// the words of these are in two places: another evacuator that moved their objects would change the old ones.
+bool evacuator::move_to(hazard_log& mine, const candidate& one, std::uintptr_t copy, std::size_t bytes) {
   std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
   if (heap_.pages.is_used(one.object)) heap_.pages.mark_used(copy, units_for(bytes));
 
@@ -239,10 +256,7 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
   } else {
     heap_.pages.clear_live(copy);
   }
-  heap_.segments.let_go_of(copy);
-  heap_.segments.remove_object(moved ? one.object : copy, units_for(bytes));
-  mine.cut_back(held_before);
-  return true;
+  return moved;
 }
 
 }  // namespace far::heap

@@ -17,6 +17,7 @@
 #include "heap/allocator.h"
 #include "heap/hazard_log.h"
 #include "heap/header.h"
+#include "heap/living_runtimes.h"
 
 namespace far::detail {
 class object_heap;
@@ -56,10 +57,12 @@ class evacuator {
   [[nodiscard]] bool is_worth(const segment& one, double garbage_share) const;
   [[nodiscard]] progress evacuate(hazard_log& mine, std::size_t first_page) FAR_REQUIRES(round_);
   void mark(hazard_log& mine, std::size_t page) FAR_REQUIRES(round_);
-  [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value);
+  [[nodiscard]] owner_word* owner_at_hand(hazard_log& mine, std::uint64_t header_value) FAR_REQUIRES(all_moves);
   void call_off(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
   [[nodiscard]] std::uintptr_t take_place(hazard_log& mine, std::uint64_t header_value, const candidate& one);
   [[nodiscard]] bool move(hazard_log& mine, const candidate& one) FAR_REQUIRES(round_);
+  [[nodiscard]] bool move_to(hazard_log& mine, const candidate& one, std::uintptr_t copy, std::size_t bytes)
+      FAR_REQUIRES(round_, all_moves);
 
   detail::object_heap& heap_;
   double garbage_share_;

@@ -549,7 +549,7 @@ void object_heap::validate() const {
         FAR_CHECK(owner != nullptr, "a live object has an owner");
         const auto at = reinterpret_cast<std::uintptr_t>(owner);
         const object_heap* const around = heap_with(at);
-        if (around != nullptr && !around->memory.is_resident(at)) return;
+        if (around != nullptr ? !around->memory.is_resident(at) : heap::living.was_left(at)) return;
         // One that was lost may be zeros now.
         if (owner->load() == 0 && around != nullptr && !around->segments.holds_small_objects(at)) return;
         FAR_CHECK(word::address(owner->load()) == object, "the owner that the header names owns the object");

@@ -11,13 +11,28 @@ namespace far::heap {
 
 constinit living_runtimes living;
 
+namespace {
+
+// Runtimes that are never destroyed use it until the process has ended.
+union never_destroyed {
+  fiber::mutex one;
+  constexpr never_destroyed() : one() {}
+  ~never_destroyed() {}
+};
+
+constinit never_destroyed moves;
+
+}  // namespace
+
+constinit fiber::mutex& all_moves = moves.one;
+
 void living_runtimes::add(runtime& one, const detail::object_heap& objects) {
   const lock_guard guard(lock_);
   for (std::size_t i = 0; i < most; ++i) {
     entry& slot = all_[i];
     if (slot.owner.load(std::memory_order_relaxed) != nullptr) continue;
-    slot.base.store(objects.memory.base(), std::memory_order_relaxed);
-    slot.end.store(objects.memory.base() + (objects.memory.pages() << page_shift), std::memory_order_relaxed);
+    slot.base.store(objects.memory.base(), std::memory_order_release);
+    slot.end.store(objects.memory.base() + (objects.memory.pages() << page_shift), std::memory_order_release);
     slot.owner.store(&one, std::memory_order_release);
     in_use_.store(std::max(in_use_.load(std::memory_order_relaxed), i + 1), std::memory_order_release);
     return;
@@ -26,12 +41,35 @@ void living_runtimes::add(runtime& one, const detail::object_heap& objects) {
 }
 
 void living_runtimes::remove(runtime& one) noexcept {
+  const lock_guard nothing_moves(all_moves);
   const lock_guard guard(lock_);
   for (entry& slot : all_) {
-    if (slot.owner.load(std::memory_order_relaxed) == &one) slot.owner.store(nullptr, std::memory_order_release);
+    if (slot.owner.load(std::memory_order_relaxed) != &one) continue;
+    // What an abandoned object owned is never destroyed, and its header goes on naming the word there.
+    if (detail::heap_of(one).count.abandoned_objects.load() > 0) note_left(slot.base.load(), slot.end.load());
+    slot.owner.store(nullptr, std::memory_order_release);
   }
   runtime* mine = &one;
   process_wide_.compare_exchange_strong(mine, nullptr);
+}
+
+void living_runtimes::note_left(std::uintptr_t base, std::uintptr_t end) noexcept {
+  for (range& one : left_) {
+    const std::uintptr_t base_before = one.base.load(std::memory_order_relaxed);
+    const std::uintptr_t end_before = one.end.load(std::memory_order_relaxed);
+    const bool is_unused = end_before == 0;
+    const bool overlaps = base < end_before && base_before < end;
+    if (!is_unused && !overlaps && &one != &left_.back()) continue;
+    one.base.store(is_unused ? base : std::min(base, base_before), std::memory_order_relaxed);
+    one.end.store(std::max(end, end_before), std::memory_order_relaxed);
+    return;
+  }
+}
+
+bool living_runtimes::was_left(std::uintptr_t address) const noexcept {
+  return std::any_of(left_.begin(), left_.end(), [&](const range& one) {
+    return address >= one.base.load(std::memory_order_relaxed) && address < one.end.load(std::memory_order_relaxed);
+  });
 }
 
 runtime* living_runtimes::find(std::uintptr_t address) const noexcept {
@@ -39,8 +77,9 @@ runtime* living_runtimes::find(std::uintptr_t address) const noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     const entry& slot = all_[i];
     runtime* const owner = slot.owner.load(std::memory_order_acquire);
-    if (owner != nullptr && address >= slot.base.load(std::memory_order_relaxed) &&
-        address < slot.end.load(std::memory_order_relaxed)) {
+    // Unless the entry is another's meanwhile, the bounds are those of this one.
+    if (owner != nullptr && address >= slot.base.load(std::memory_order_acquire) &&
+        address < slot.end.load(std::memory_order_acquire) && slot.owner.load(std::memory_order_acquire) == owner) {
       return owner;
     }
   }

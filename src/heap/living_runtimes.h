@@ -8,6 +8,7 @@
 
 #include "base/mutex.h"
 #include "far/runtime.h"
+#include "fiber/mutex.h"
 
 namespace far::heap {
 
@@ -17,10 +18,15 @@ class living_runtimes {
 
   // Throws std::runtime_error when there are as many.
   void add(runtime& one, const detail::object_heap& objects);
+  // Afterwards no evacuator of another runtime uses its memory.
   void remove(runtime& one) noexcept;
 
   // The one in whose far heap the address lies, or nullptr: it is local memory.
   [[nodiscard]] runtime* find(std::uintptr_t address) const noexcept;
+
+  // Whether it lay in the far heap of a runtime that has ended, and left objects of others with owners there. Where
+  // local memory has such an address now, it says so, too.
+  [[nodiscard]] bool was_left(std::uintptr_t address) const noexcept;
 
   // runtime::process() returns this one. Returns false if there is one already.
   [[nodiscard]] bool make_process_wide(runtime& one) noexcept;
@@ -33,13 +39,27 @@ class living_runtimes {
     std::atomic<runtime*> owner{nullptr};
   };
 
+  struct range {
+    std::atomic<std::uintptr_t> base{0};
+    std::atomic<std::uintptr_t> end{0};
+  };
+
+  void note_left(std::uintptr_t base, std::uintptr_t end) noexcept FAR_REQUIRES(lock_);
+
   mutex lock_;  // of changes
   std::array<entry, most> all_;
   std::atomic<std::size_t> in_use_{0};  // no entry from here on was ever used
+  std::array<range, most> left_;        // from the first on; the last grows over whatever has no room
   std::atomic<runtime*> process_wide_{nullptr};
 };
 
 extern constinit living_runtimes living;
+
+// Held by evacuators while they look for the owner of an object, and while they move one: a word that was copied with
+// the object around it must be followed before the evacuator of another runtime looks for it. And held while a runtime
+// ends, so that nobody is at a word in its objects. Below every lock of rounds; it may be held for as long as a page
+// needs to come in.
+extern constinit fiber::mutex& all_moves;
 
 // The heap that the address lies in, or nullptr: it is local memory.
 [[nodiscard]] detail::object_heap* heap_at(std::uintptr_t address) noexcept;

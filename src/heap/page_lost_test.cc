@@ -147,6 +147,34 @@ unique_ptr<branch> grow(runtime& farheap, std::uint64_t depth) {
   return make_unique<branch>(farheap, branch{depth, grow(farheap, depth - 1), grow(farheap, depth - 1)});
 }
 
+// Their words are gone with their runtime.
+TEST_P(page_lost_test, what_lost_owners_in_another_runtime_had_stays) {
+  runtime farheap(options());
+  std::vector<unique_ptr<branch>> all(6'000);
+  {
+    runtime other(options());
+    std::vector<unique_ptr<branch>> owners;
+    for (std::uint64_t i = 0; i < all.size(); ++i) {
+      all[i] = grow(farheap, 1);
+      owners.push_back(make_unique<branch>(other, branch{i, grow(farheap, 1), nullptr}));
+    }
+    {
+      const failing_reads now(other);
+      for (std::size_t i = 0; i < owners.size(); i += 1'000) {
+        const scope there(other);
+        EXPECT_THROW(static_cast<void>(owners[i].deref(there)), page_lost);
+      }
+    }
+    owners.clear();
+    EXPECT_GT(other.statistics().abandoned_objects, 0u);
+    farheap.validate();
+  }
+  farheap.validate();
+  static_cast<void>(farheap.evacuate(0));
+  EXPECT_GT(farheap.statistics().evacuated_objects, 0u);
+  farheap.validate();
+}
+
 TEST_P(page_lost_test, lost_owners_of_others_can_be_destroyed) {
   runtime farheap(options());
   unique_ptr<branch> tree = grow(farheap, 12);

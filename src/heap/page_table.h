@@ -149,7 +149,7 @@ class page_table {
   // Pages of that tag before `end` are of the default tag afterwards. Requires: no use of it begins meanwhile.
   void drop_tag(unsigned tag, std::size_t end);
   [[nodiscard]] bool is_loose(std::size_t page) const {
-    return (kinds_[page].load(std::memory_order_relaxed) & loose_bit) != 0;
+    return (kinds_[page].load(std::memory_order_seq_cst) & loose_bit) != 0;
   }
   [[nodiscard]] unsigned heat_of(std::size_t page) const {
     return kinds_[page].load(std::memory_order_relaxed) % (1u << heat_bits);

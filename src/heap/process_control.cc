@@ -223,7 +223,16 @@ void answer_for(pager::far_heap& one) {
     mine.all.push_back({&one, one.snapshot().budget_bytes});
     if (mine.host != nullptr) static_cast<void>(introduce(mine, mine.all.back()));
   }
-  if (is_first) start(mine);
+  if (!is_first) return;
+  try {
+    start(mine);
+  } catch (...) {  // no thread can be started: the next runtime is the first again
+    const std::lock_guard guard(mine.lock);
+    mine.all.clear();
+    mine.host = nullptr;
+    mine.server.reset();
+    throw;
+  }
 }
 
 void stop_answering_for(pager::far_heap& one) noexcept {

@@ -183,7 +183,12 @@ runtime::runtime(const runtime_options& chosen) : parts_(new parts(checked(chose
     throw std::runtime_error("there is a process-wide far::runtime already");
   }
   if (chosen.answers_commands) {
-    heap::answer_for(*parts_->far);
+    try {
+      heap::answer_for(*parts_->far);
+    } catch (...) {
+      heap::living.remove(*this);
+      throw;
+    }
     parts_->answers = true;
   }
   pager::serve_hints(*parts_->far);

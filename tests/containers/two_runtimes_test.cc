@@ -26,6 +26,20 @@
 namespace far {
 namespace {
 
+struct owner_or_owned {
+  unique_ptr<owner_or_owned> owned;
+  std::uint64_t number = 0;
+};
+
+}  // namespace
+
+template <>
+struct pointers_of<owner_or_owned> {
+  static void visit(owner_or_owned& in, auto&& pointer) { pointer(in.owned); }
+};
+
+namespace {
+
 using test::fragile;
 
 // Each has its own table of pages at hand, and the object path is on, so that a scope of the wrong one is noticed.
@@ -270,6 +284,43 @@ TEST_F(two_runtimes, objects_of_one_own_objects_of_the_other_beside_threads) {
   ended = true;
   mover.join();
   EXPECT_EQ(wrong, 0u);
+}
+
+// Each moves owners of what the other moves, at the same time. Owners and what they own lie in segments of their own:
+// one that has both is held by the other's round.
+TEST_F(two_runtimes, evacuate_beside_each_other_what_they_own_of_each_other) {
+  constexpr std::uint64_t count = 10'000;
+  const auto in_turn = [&](std::uint64_t i) -> runtime& { return i < count ? *farheap_ : *other_; };
+  const auto make_pair_of = [&](std::uint64_t i) {
+    return make_unique<owner_or_owned>(
+        in_turn(i), owner_or_owned{make_unique<owner_or_owned>(in_turn(2 * count - 1 - i), owner_or_owned{{}, i}), i});
+  };
+  std::vector<unique_ptr<owner_or_owned>> all;
+  for (std::uint64_t i = 0; i < 2 * count; ++i) all.push_back(make_pair_of(i));
+  const auto count_wrong = [&] {
+    std::uint64_t wrong = 0;
+    for (std::uint64_t i = 0; i < all.size(); ++i) {
+      const scope here(in_turn(i));
+      const scope there(in_turn(2 * count - 1 - i));
+      const owner_or_owned& found = all[i].deref(here);
+      wrong += found.number == i && found.owned.deref(there).number == i ? 0 : 1;
+    }
+    return wrong;
+  };
+  for (unsigned round = 0; round < 10; ++round) {
+    std::vector<std::thread> movers;
+    for (runtime* const one : {farheap_.get(), other_.get()}) {
+      movers.emplace_back([one] {
+        for (unsigned again = 0; again < 4; ++again) static_cast<void>(one->evacuate(0));
+      });
+    }
+    for (std::thread& one : movers) one.join();
+    farheap_->validate();
+    other_->validate();
+    ASSERT_EQ(count_wrong(), 0u) << round;
+  }
+  EXPECT_GT(farheap_->statistics().evacuated_objects, 0u);
+  EXPECT_GT(other_->statistics().evacuated_objects, 0u);
 }
 
 TEST_F(two_runtimes, lists_are_spliced_and_merged) {
