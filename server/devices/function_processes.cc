@@ -197,19 +197,19 @@ function_processes::step function_processes::go_on(session& caller, const loaded
     const auto found = all_.find(plugin.name);
     if (found == all_.end() || !found->second.body) return step::refused;
     runner& one = found->second;
-    const auto is_late = [&] {
-      if (now_ns < asked->until_ns) return false;
-      refusals_[plugin.name] = "the process for the functions of plugin '" + plugin.name + "' was busy for too long";
-      return true;
-    };
+    const bool is_late = now_ns >= asked->until_ns;
     switch (take(plugin.name, one, asked.get(), now_ns, reply)) {
       case ending::ours: return step::done;
       case ending::failed: return step::refused;
-      case ending::under_way: return is_late() ? step::refused : step::wait;
-      case ending::idle: break;
+      case ending::under_way:
+        if (!is_late) return step::wait;
+        break;
+      case ending::idle:
+        if (!is_late) return begin(one, asked, now_ns) ? step::wait : step::refused;
+        break;
     }
-    if (is_late()) return step::refused;
-    return begin(one, asked, now_ns) ? step::wait : step::refused;
+    refusals_[plugin.name] = "the process for the functions of plugin '" + plugin.name + "' was busy for too long";
+    return step::refused;
   }();
   owed_.settle();
   return reached;
