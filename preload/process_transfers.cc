@@ -15,20 +15,10 @@
 #include "base/units.h"
 #include "control/control.h"
 #include "platform/runtime_thread.h"
+#include "preload/small_file.h"
 
 namespace far::preload {
 namespace {
-
-// Reads the start of a small file as text.
-template <std::size_t Size>
-bool read_text(const char* path, char (&text)[Size]) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const ssize_t got = read(file, text, Size - 1);
-  close(file);
-  text[got > 0 ? got : 0] = 0;
-  return got > 0;
-}
 
 // The process that a thread belongs to; 0 where there is none.
 pid_t process_of(pid_t thread) {

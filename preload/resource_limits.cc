@@ -21,23 +21,13 @@
 #include "preload/far_ranges.h"
 #include "preload/in_runtime.h"
 #include "preload/runtime.h"
+#include "preload/small_file.h"
 
 namespace far::preload {
 namespace {
 
 // Static arrays, which the kernel counts as well.
 std::uint64_t counted_by_kernel_bytes = 0;
-
-// A file of /proc, as far as there is room for it; empty if it cannot be read. Past every interposed name.
-template <std::size_t room>
-void read_text(const char* path, char (&text)[room]) {
-  text[0] = 0;
-  const long file = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  const long got = syscall(SYS_read, file, text, room - 1);
-  syscall(SYS_close, file);
-  text[std::max(got, 0L)] = 0;
-}
 
 // What the kernel counts against limits; nothing if that cannot be found out.
 platform::own_memory read_size() {

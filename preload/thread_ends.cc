@@ -32,6 +32,7 @@
 #include "preload/held_pages.h"
 #include "preload/in_runtime.h"
 #include "preload/runtime.h"
+#include "preload/small_file.h"
 #include "preload/syscall_guard.h"
 
 namespace far::preload {
@@ -131,18 +132,6 @@ touched_list touched_at_end() {
   const auto pending = reinterpret_cast<std::uintptr_t>(head->list_op_pending) & ~std::uintptr_t{1};
   if (pending != 0) note(pending);
   return found;
-}
-
-// Reads the start of a small file as text. The C library's streams and lists of directories would allocate memory:
-// where the program brings an allocator of its own, that one may not be made for threads.
-template <std::size_t Size>
-bool read_text(const char* path, char (&text)[Size]) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const ssize_t got = read(file, text, Size - 1);
-  close(file);
-  text[got > 0 ? got : 0] = 0;
-  return got > 0;
 }
 
 // The state in the text of a `stat` file, behind "NUMBER (NAME) ", whose name may hold anything; 0 if there is none.
