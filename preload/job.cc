@@ -91,6 +91,17 @@ std::uint64_t promised_bytes(std::span<const job_share> shares) {
   return sum;
 }
 
+bool is_new(const job_slot& slot, std::uint64_t now) {
+  return now - std::min(now, slot.came_ns.load()) < newcomer_ns;
+}
+
+// What the process may hold before it learns of its newest share. A newcomer may be about to fill its working minimum.
+// Of those that have been there for longer, many never do: a job may have dozens of shells.
+std::uint64_t filled_soon(const job_share& one) {
+  return one.is_new ? std::max({one.used_bytes, one.limit_bytes, one.granted_bytes})
+                    : most_held(one, one.granted_bytes);
+}
+
 void set_program(job_slot& slot, const char* name) {
   const std::size_t length = std::min(std::strlen(name), slot.program.size());
   for (std::size_t i = 0; i < slot.program.size(); ++i) slot.program[i].store(i < length ? name[i] : '\0');
@@ -368,7 +379,7 @@ void job::decide(bool at_once) noexcept {
                      .limit_bytes = counted.budget_bytes,
                      .demand = std::bit_cast<double>(slot.demand.load()),
                      .idle = observes && idle,
-                     .is_new = now - std::min(now, slot.came_ns.load()) < newcomer_ns,
+                     .is_new = is_new(slot, now),
                      .granted_bytes = slot.granted_bytes.load()};
     slot_of[count++] = i;
   }
@@ -437,13 +448,15 @@ std::optional<std::uint64_t> job::exchange(const engine::statistics& counted, co
   return granted;
 }
 
-std::uint64_t job::ask() noexcept {
+std::uint64_t job::ask_and_apply(bool applies) noexcept {
   if (!is_mine()) return 0;
   const lock_guard held(lock_);
-  if (left_ || !mapping_.is_intact() || !mapping_.lock_job(asking_deadline_ms)) return mine().granted_bytes.load();
-  decide(true);
-  mapping_.unlock(job_mapping::job_lock);
-  return mine().granted_bytes.load();
+  const bool decides = !left_ && mapping_.is_intact() && mapping_.lock_job(asking_deadline_ms);
+  if (decides) decide(true);
+  const std::uint64_t granted = mine().granted_bytes.load();
+  if (applies) mine().account.store_budget(granted);  // before others decide
+  if (decides) mapping_.unlock(job_mapping::job_lock);
+  return granted;
 }
 
 void job::resize(std::uint64_t budget_bytes) noexcept {
@@ -546,16 +559,28 @@ bool job::first_to_name(std::uint64_t hash) noexcept {
   return false;  // so many were named that more would not be read
 }
 
-std::size_t job::shrunk(std::span<pid_t> room) const noexcept {
+coming_down job::shrunk(std::span<pid_t> room) const noexcept {
   const lock_guard held(lock_);
-  std::size_t count = 0;
+  const std::uint64_t now = now_ns();
+  coming_down all;
+  std::uint64_t filled_bytes = pager::minimum_budget_bytes;
   for (const job_slot& slot : region().slots) {
     if (slot.state.load() != job_slot_state::running || slot.owner.load() == owner_) continue;
-    const std::uint64_t applied = slot.account.statistics().budget_bytes;
-    if (slot.granted_bytes.load() >= applied || count == room.size()) continue;
-    room[count++] = slot.pid.load();
+    const statistics counted = slot.account.statistics();
+    const job_share one{.used_bytes = counted.local_bytes,
+                        .limit_bytes = counted.budget_bytes,
+                        .demand = std::bit_cast<double>(slot.demand.load()),
+                        .is_new = is_new(slot, now),
+                        .granted_bytes = slot.granted_bytes.load()};
+    filled_bytes += filled_soon(one);
+    const std::uint64_t most = std::max(one.used_bytes, one.limit_bytes);
+    if (most <= one.granted_bytes) continue;
+    all.excess_bytes += most - one.granted_bytes;
+    if (all.processes < room.size()) room[all.processes++] = slot.pid.load();
   }
-  return count;
+  const std::uint64_t budget_bytes = region().budget.load().bytes;
+  all.excess_bytes = std::min(all.excess_bytes, filled_bytes - std::min(filled_bytes, budget_bytes));
+  return all;
 }
 
 }  // namespace far::preload

@@ -51,6 +51,13 @@ struct job_totals {
 [[nodiscard]] bool read_process(const job_region& region, std::size_t index, job_process& into) noexcept;
 
 // The calling process as a part of its job.
+// Processes that the last decision reduced, and that do not know it yet or hold more than they may.
+struct coming_down {
+  std::size_t processes = 0;
+  // What they hold above their shares, as far as the newcomer's working minimum does not fit in the budget beside it.
+  std::uint64_t excess_bytes = 0;
+};
+
 class job {
  public:
   // Takes a slot. Fails when there is none, or the lock of the job cannot be had.
@@ -67,7 +74,10 @@ class job {
                                                       const process_usage& used) noexcept;
 
   // Decides at once, and returns the budget granted to this process.
-  std::uint64_t ask() noexcept;
+  std::uint64_t ask() noexcept { return ask_and_apply(false); }
+  // The same for a process that has no pager yet: what it is granted is the budget that it applies, from now on and in
+  // the eyes of the others, who would otherwise take a later, smaller share for the one that it starts with.
+  std::uint64_t ask_as_newcomer() noexcept { return ask_and_apply(true); }
 
   // Only publishes the counts.
   void tell(const engine::statistics& counted, const process_usage& used) noexcept;
@@ -102,8 +112,8 @@ class job {
   // Whether the calling process is the one that joined, and not a child of it.
   [[nodiscard]] bool is_mine() const noexcept;
 
-  // The processes whose share the last decision reduced, to be notified at once: up to `room`; returns how many.
-  [[nodiscard]] std::size_t shrunk(std::span<pid_t> room) const noexcept;
+  // Who has to come down before this process, a newcomer, has memory to fill: writes up to `room` of them.
+  [[nodiscard]] coming_down shrunk(std::span<pid_t> room) const noexcept;
 
  private:
   job(job_mapping mapping, job_name name)
@@ -112,6 +122,7 @@ class job {
   [[nodiscard]] job_slot& mine() const noexcept FAR_REQUIRES(lock_) { return region().slots[slot_]; }
   [[nodiscard]] bool still_has_slot() const noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] result<void> enter();
+  std::uint64_t ask_and_apply(bool applies) noexcept;
   [[nodiscard]] bool take_slot() noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_slot_again() noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] bool lock_living_job(int deadline_ms) noexcept FAR_REQUIRES(lock_);

@@ -12,6 +12,7 @@
 #include <bit>
 #include <cerrno>
 #include <cinttypes>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -130,6 +131,11 @@ void shared_account::store(const engine::statistics& now, const process_usage& u
   user_ns.store(used.user_ns, std::memory_order_relaxed);
   system_ns.store(used.system_ns, std::memory_order_relaxed);
   peak_rss_bytes.store(used.peak_rss_bytes, std::memory_order_relaxed);
+}
+
+void shared_account::store_budget(std::uint64_t bytes) noexcept {
+  static_assert(offsetof(engine::statistics, budget_bytes) == 0, "the first number is the budget");
+  counted[0].store(bytes, std::memory_order_relaxed);
 }
 
 engine::statistics shared_account::statistics() const noexcept {

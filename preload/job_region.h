@@ -44,6 +44,7 @@ struct shared_account {
   shared_number peak_rss_bytes{0};
 
   void store(const engine::statistics& now, const process_usage& used) noexcept;
+  void store_budget(std::uint64_t bytes) noexcept;
   [[nodiscard]] engine::statistics statistics() const noexcept;
   [[nodiscard]] process_usage usage() const noexcept;
 };

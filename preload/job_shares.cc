@@ -43,12 +43,6 @@ std::uint64_t reserve(const job_share& one) {
   return is_demanding(one) ? minimum : std::min(minimum, one.used_bytes + margin_bytes);
 }
 
-// The most that the process may hold before it learns of this decision.
-std::uint64_t held(const job_share& one, std::uint64_t granted_bytes) {
-  const std::uint64_t allowed = std::max(one.limit_bytes, granted_bytes);
-  return std::max(one.used_bytes, allowed <= minimum ? reserve(one) : allowed);
-}
-
 // Scaled without overflow: shares are below 2^53 bytes.
 std::uint64_t part_of(std::uint64_t whole, double weight, double all_weights) {
   return all_weights <= 0 ? 0 : static_cast<std::uint64_t>(static_cast<double>(whole) * (weight / all_weights));
@@ -149,6 +143,11 @@ std::uint64_t need_of(const engine::statistics& counted) noexcept {
   return counted.misses + (counted.evicted_pages > 0 ? filled / 8 : 0);
 }
 
+std::uint64_t most_held(const job_share& one, std::uint64_t granted_bytes) noexcept {
+  const std::uint64_t allowed = std::max(one.limit_bytes, granted_bytes);
+  return std::max(one.used_bytes, allowed <= minimum ? reserve(one) : allowed);
+}
+
 // A process that gives frames up needs time to evict, and the kernel would see both owners' frames meanwhile. So shares
 // that fall are lowered first, and shares that rise get only what is free by now, in proportion to what each lacks; the
 // next round continues. Far above the budget, shares fall faster.
@@ -159,14 +158,15 @@ void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexc
   }
   const division wanted(budget_bytes, among);
   std::uint64_t all_granted = 0;
-  for (const job_share& one : among) all_granted += held(one, one.granted_bytes);
+  for (const job_share& one : among) all_granted += most_held(one, one.granted_bytes);
   const bool hurry = all_granted > budget_bytes + budget_bytes / 8;
   // First the shares that fall, then those that rise, into memory that is really free.
   std::uint64_t all_held = 0;
   std::uint64_t all_missing = 0;
   for (const job_share& one : among) {
     const std::uint64_t target = wanted.target(one);
-    const std::uint64_t holds = held(one, target < one.granted_bytes ? lowered(one, target, hurry) : one.granted_bytes);
+    const std::uint64_t holds =
+        most_held(one, target < one.granted_bytes ? lowered(one, target, hurry) : one.granted_bytes);
     all_held += holds;
     if (target > holds) all_missing += target - holds;
   }
@@ -175,7 +175,8 @@ void divide_budget(std::uint64_t budget_bytes, std::span<job_share> among) noexc
       all_missing == 0 ? 0 : std::min(1.0, static_cast<double>(free_bytes) / static_cast<double>(all_missing));
   for (job_share& one : among) {
     const std::uint64_t target = wanted.target(one);
-    const std::uint64_t holds = held(one, target < one.granted_bytes ? lowered(one, target, hurry) : one.granted_bytes);
+    const std::uint64_t holds =
+        most_held(one, target < one.granted_bytes ? lowered(one, target, hurry) : one.granted_bytes);
     std::uint64_t granted = one.granted_bytes;
     if (target > holds) {
       granted = holds + static_cast<std::uint64_t>(static_cast<double>(target - holds) * share_of_missing);

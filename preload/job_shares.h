@@ -39,6 +39,10 @@ struct job_share {
   std::uint64_t granted_bytes = 0;
 };
 
+// The most that the process may hold before it learns of a decision that grants it `granted_bytes`. A small one counts
+// with little more than it uses.
+[[nodiscard]] std::uint64_t most_held(const job_share& one, std::uint64_t granted_bytes) noexcept;
+
 // Decides anew. Memory that processes hold already, or may still take before they learn of the decision, is never
 // granted to others. So together they stay within `budget_bytes`, except for the working minimum, which every process
 // has. Small processes count with the memory that they use.

@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
@@ -79,18 +81,26 @@ class job_test : public testing::Test {
 
   // A process that joins, tells that it counted `misses`, does `more`, says so by a byte, and sleeps.
   pid_t start_member(std::uint64_t misses, const std::function<void(job&)>& more = {}) {
+    return start_process([misses, &more](job& mine) {
+      engine::statistics counted;
+      counted.misses = misses;
+      counted.local_bytes = 8 * mib;
+      counted.budget_bytes = mine.ask();
+      mine.tell(counted, {1000, 2000, 3000});
+      if (more) more(mine);
+    });
+  }
+
+  // A process that joins, does `first`, says so by a byte, does `then`, and sleeps.
+  pid_t start_process(const std::function<void(job&)>& first, const std::function<void(job&)>& then = {}) {
     int done_pipe[2];
     EXPECT_EQ(pipe(done_pipe), 0);
     const pid_t child = fork();
     if (child == 0) {
       const std::unique_ptr<job> mine = join();
-      engine::statistics counted;
-      counted.misses = misses;
-      counted.local_bytes = 8 * mib;
-      counted.budget_bytes = mine->ask();
-      mine->tell(counted, {1000, 2000, 3000});
-      if (more) more(*mine);
+      first(*mine);
       EXPECT_EQ(write(done_pipe[1], "x", 1), 1);
+      if (then) then(*mine);
       pause();
       _exit(0);
     }
@@ -383,6 +393,48 @@ TEST_F(job_test, ABudgetForEach) {
   counted.budget_bytes = budget_bytes;
   EXPECT_EQ(mine->exchange(counted, {}), std::nullopt);
   EXPECT_FALSE(mine->shares());
+}
+
+// It starts with that share, and tells of it only a moment later.
+TEST_F(job_test, TheFirstShareOfANewcomerIsNotGrantedToOthers) {
+  start_process([](job& mine) { EXPECT_EQ(mine.ask_as_newcomer(), budget_bytes); });
+  const std::unique_ptr<job> mine = join();
+  EXPECT_EQ(mine->ask_as_newcomer(), pager::minimum_budget_bytes);
+  EXPECT_EQ(mine->ask_as_newcomer(), pager::minimum_budget_bytes) << "nobody has come down";
+}
+
+TEST_F(job_test, ANewcomerSeesWhoComesDownForIt) {
+  constexpr std::uint64_t minimum = pager::minimum_budget_bytes;
+  engine::statistics counted;
+  counted.local_bytes = budget_bytes;
+  const pid_t other = start_process(
+      [&counted](job& itself) {
+        counted.budget_bytes = itself.ask_as_newcomer();
+        itself.tell(counted, {});
+      },
+      [&counted](job& itself) {
+        while (true) {
+          usleep(1000);
+          counted.budget_bytes = itself.exchange(counted, {}).value_or(counted.budget_bytes);
+          // Its evictor is slower than it learns.
+          counted.local_bytes = std::max(counted.local_bytes - mib / 4, counted.budget_bytes);
+        }
+      });
+  const std::unique_ptr<job> mine = join();
+  static_cast<void>(mine->ask_as_newcomer());
+  std::array<pid_t, 4> room{};
+  coming_down waits_for = mine->shrunk(room);
+  ASSERT_EQ(waits_for.processes, 1u);
+  EXPECT_EQ(room[0], other);
+  EXPECT_GT(waits_for.excess_bytes, 0u);
+  EXPECT_LE(waits_for.excess_bytes, minimum) << "more than that this process may not fill";
+  for (std::uint64_t before_bytes = minimum; waits_for.excess_bytes > 0; before_bytes = waits_for.excess_bytes) {
+    ASSERT_LE(waits_for.excess_bytes, before_bytes);
+    usleep(1000);
+    static_cast<void>(mine->ask_as_newcomer());
+    waits_for = mine->shrunk(room);
+  }
+  EXPECT_LE(totals_of(mine->region()).counted.local_bytes, budget_bytes - minimum);
 }
 
 TEST_F(job_test, ResizeReachesAll) {

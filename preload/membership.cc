@@ -15,7 +15,12 @@
 namespace far::preload {
 namespace {
 
-constexpr int nudge_rounds = 25;
+// A newcomer fills its working minimum at once, whatever the others hold. So it waits for those that come down for it,
+// as long as they do: they are not for one that is stopped, nor for a disk that takes longer than a program may take to
+// start.
+constexpr int most_rounds = 500;
+constexpr int patient_rounds = 25;
+constexpr int rounds_between_nudges = 10;
 
 void pause_2_ms() {
   const timespec pause{0, 2'000'000};
@@ -67,14 +72,22 @@ void join_as_child(job& member, const engine::statistics& since_fork, const proc
 
 std::uint64_t first_budget(job* member, std::uint64_t whole_bytes) noexcept {
   if (member == nullptr || !member->shares()) return whole_bytes;
-  std::uint64_t granted = member->ask();
   std::array<pid_t, 16> others{};
-  std::size_t count = member->shrunk(others);
-  for (const pid_t other : std::span(others).first(count)) control::nudge(other);
-  for (int round = 0; round < nudge_rounds && count > 0; ++round) {
+  std::uint64_t granted = member->ask_as_newcomer();
+  coming_down waits_for = member->shrunk(others);
+  std::uint64_t least_excess_bytes = ~std::uint64_t{0};
+  int rounds_without_progress = 0;
+  for (int round = 0; round < most_rounds && waits_for.processes > 0; ++round) {
+    if (round % rounds_between_nudges == 0) {
+      for (const pid_t other : std::span(others).first(waits_for.processes)) control::nudge(other);
+    }
     pause_2_ms();
-    granted = member->ask();
-    count = member->shrunk(others);
+    granted = member->ask_as_newcomer();
+    waits_for = member->shrunk(others);
+    const bool progresses = waits_for.excess_bytes < least_excess_bytes;
+    least_excess_bytes = std::min(least_excess_bytes, waits_for.excess_bytes);
+    rounds_without_progress = progresses ? 0 : rounds_without_progress + 1;
+    if (rounds_without_progress == patient_rounds) break;
   }
   return granted;
 }

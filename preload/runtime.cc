@@ -127,13 +127,14 @@ void share_with_guests(runtime& self) {
   if (!resized) log_line(log_level::error, "%s", resized.error().message.c_str());
 }
 
-// Publishes the counts of this process to the job, and applies the decision about its share.
+// Publishes the counts of this process to the job, and applies the decision about its share. A newcomer may wait to
+// learn that this process knows of its smaller one.
 void take_share(runtime& self) {
-  if (self.of_job != nullptr) {
-    const std::optional<std::uint64_t> share = self.of_job->exchange(count(self), read_process_usage());
-    if (share) self.budget_bytes.store(*share);
-  }
+  std::optional<std::uint64_t> share;
+  if (self.of_job != nullptr) share = self.of_job->exchange(count(self), read_process_usage());
+  const bool changes = share && self.budget_bytes.exchange(*share) != *share;
   share_with_guests(self);
+  if (changes) self.of_job->tell(count(self), read_process_usage());
 }
 
 result<void> resize_budget(void* context, std::uint64_t budget_bytes) {
