@@ -370,6 +370,7 @@ void start() {
   pager::serve_compiled_code(*starting->pager);
   serve_forks(*starting->pager);
   watch_thread_ends();
+  static_cast<void>(read_process_usage());  // opens its file before the program begins
   start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
   serve_limits(*starting->pager);
   if (starting->mode == pager::fault_mode::in_line) {
