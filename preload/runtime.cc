@@ -464,7 +464,7 @@ void settle_in_child() noexcept {
   the_runtime->is_main.store(false);
   platform::know_kernel_limits();
   settling.assert_held();  // by this thread, which forked
-  the_runtime->control->stop_listening();
+  the_runtime->control->settle_in_child();
   the_runtime->far_runtimes.settle_in_child();
   the_runtime->counted_at_fork = count_since_start(*the_runtime);
   if (the_runtime->of_job != nullptr) the_runtime->of_job->forget_parent();
