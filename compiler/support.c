@@ -326,9 +326,12 @@ static void start_runtime(int count, char** arguments) {
 __attribute__((constructor)) static void join(int count, char** arguments) {
   far_compiled_join_call* call = far_compiled_join;
   far_compiled_find_objects_call* find = far_compiled_find_objects;
+  far_compiled_thread_memory_call* memory = far_compiled_thread_memory;
   far_hint_bind();
   if (find == NULL) *(void**)(void*)&find = dlsym(NULL, "far_compiled_find_objects");
   if (find != NULL) __farheap_objects = find();
+  if (memory == NULL) *(void**)(void*)&memory = dlsym(NULL, "far_compiled_thread_memory");
+  __farheap_thread_memory = memory;
   if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_join");
   if (call != NULL) return call(&__farheap_compiled);
   start_runtime(count, arguments);
