@@ -11,6 +11,7 @@ SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, 
 SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop);
 
 const struct far_compiled_objects* __farheap_objects;
+far_compiled_thread_memory_call* __farheap_thread_memory;
 
 /* A loop that looks at memory ahead of itself, one for all of its gathers. Threads share it, and do not agree about it:
  * what they lose is a needless look, or a trap. */

@@ -44,12 +44,12 @@ int main(int count, char** names) {
             compiled(CLANG, "-O2", "-ffar-objects", "-fPIC", "-shared", part, "-o", library)
         right = compiled(program, *libraries)
         self.assertEqual(right.splitlines(), right.splitlines()[:1] * len(libraries))
-        outcome = support.run_far([program, *libraries], 12 * support.MIB, "memory:", "inline")
+        outcome = support.run_far([program, *libraries], 16 * support.MIB, "memory:", "inline")
         self.assertEqual((outcome.code, outcome.out), (0, right), outcome)
         self.assertGreater(outcome.stats["prefetched_pages"], 8000, outcome.stats)
 
     def test_headers_and_objects_of_objects_are_not_linked(self):
-        header = self.source("part.h", "static inline int part(void) { return 3; }\n")
+        header = self.source("part.h", "#pragma once\nstatic inline int part(void) { return 3; }\n")
         main = self.source("main.c", "#include \"part.h\"\nint other(void);\nint main(void) { return part() + other(); }\n")
         other = self.source("other.c", "int other(void);\nint other(void) { return 4; }\n")
         program = self.directory / "program"
@@ -63,7 +63,7 @@ int main(int count, char** names) {
             with self.subTest(option):
                 joined = [self.directory / "joined-main.o", self.directory / "joined-other.o"]
                 for part, to in zip([main, other], joined):
-                    compiled(CLANG, "-O2", "-nostdlib", *option, part, "-o", to)
+                    compiled(CLANG, "-O2", "-nostdlib", "-no-pie", *option, part, "-o", to)
                 compiled(CLANG, *joined, "-o", program)
                 compiled(program, expected=7)
 
