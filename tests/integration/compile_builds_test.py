@@ -87,7 +87,8 @@ int main(int count, char** names) {
         part = self.source("assembly.c", """
 #include <stdio.h>
 #include <stdlib.h>
-__attribute__((noinline)) static long sum(const long* a, long rows, long n) {
+long sum(const long* a, long rows, long n);
+__attribute__((noinline)) long sum(const long* a, long rows, long n) {
   long all = 0;
   for (long k = 0; k < rows; ++k) {
     for (long i = 0; i < n; ++i) {
