@@ -402,7 +402,10 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
       command.emplace_back("-fpass-plugin=" + plugin);
       // Loaded early, too, so that clang knows the plugin's options.
       if (!options.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
-      for (const std::string& option : options) command.insert(command.end(), {"-mllvm", option});
+      // For the compiler alone: the assembler does not load plugins, and would not know them.
+      for (const std::string& option : options) {
+        command.insert(command.end(), {"-Xclang", "-mllvm", "-Xclang", option});
+      }
     } else {
       command.emplace_back("-fpass-plugin=" + plugin);
       command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});

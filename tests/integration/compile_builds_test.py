@@ -67,6 +67,16 @@ int main(int count, char** names) {
                 compiled(CLANG, *joined, "-o", program)
                 compiled(program, expected=7)
 
+    def test_options_of_the_passes_leave_the_assembler_alone(self):
+        part = self.source("part.S", ".globl part\npart: mov $7, %eax\nret\n.section .note.GNU-stack\n")
+        main = self.source("main-of-part.c", "int part(void);\nint main(void) { return part(); }\n")
+        program = self.directory / "assembled"
+        for option in ["-ffar-objects", f"--farheap-report={self.directory / 'report'}"]:
+            for also in [["-save-temps=obj"], ["-fno-integrated-as"], []]:
+                with self.subTest(option, also=also):
+                    self.assertEqual(compiled(CLANG, "-O2", option, *also, part, main, "-o", program), "")
+                    compiled(program, expected=7)
+
     def test_other_systems_are_left_alone(self):
         part = self.source("walk.c", GATHER)
         text = self.directory / "walk.s"
