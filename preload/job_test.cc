@@ -434,7 +434,8 @@ TEST_F(job_test, ANewcomerSeesWhoComesDownForIt) {
     static_cast<void>(mine->ask_as_newcomer());
     waits_for = mine->shrunk(room);
   }
-  EXPECT_LE(totals_of(mine->region()).counted.local_bytes, budget_bytes - minimum);
+  EXPECT_EQ(mine->region().slots[0].pid.load(), other);
+  EXPECT_LE(totals_of(mine->region()).counted.local_bytes, mine->region().slots[0].granted_bytes.load());
 }
 
 TEST_F(job_test, ResizeReachesAll) {

@@ -87,15 +87,9 @@ result<application_outcome> run_application(const application& run, const std::s
 
 result<application_outcome> run_under_swap(const application& run, peer kind, int cluster, std::uint64_t all_bytes,
                                            std::uint64_t local_bytes, std::uint64_t deadline_ns) {
-  const auto around = set_up_peer(kind, cluster, all_bytes, local_bytes);
-  if (!around) return around.error();
-  const memory_cgroup& cgroup = *around.value().cgroup;
-  auto ran = run_application(run, "std", {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", cgroup.members_file()},
-                             {}, deadline_ns);
-  if (!ran && cgroup.has_killed()) {
-    return error{"the kernel found no page to take from its cgroup, and killed it", ENOMEM};
-  }
-  return ran;
+  return run_in_peer(
+      kind, cluster, all_bytes, local_bytes, peer_allowance_bytes,
+      [&](const std::vector<std::string>& launcher) { return run_application(run, "std", launcher, {}, deadline_ns); });
 }
 
 result<application_outcome> run_server(const std::vector<std::string>& command, const std::vector<std::string>& load,

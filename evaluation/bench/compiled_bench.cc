@@ -125,16 +125,11 @@ void count_instructions(const std::vector<measured>& programs, const std::string
 // ---- runs ----
 
 result<compiled_outcome> run_in_swap(const configuration& how, const measured& program, std::uint64_t local_bytes) {
-  const auto around = set_up_peer(how.kind, how.cluster, static_cast<std::uint64_t>(program.peak_bytes), local_bytes);
-  if (!around) return around.error();
-  const memory_cgroup& cgroup = *around.value().cgroup;
   const auto deadline_ns = std::max(least_deadline_ns, static_cast<std::uint64_t>(slowest_times * program.whole_ns));
-  auto ran = run_program(program.run, program.path(how.by),
-                         {"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", cgroup.members_file()}, "", deadline_ns);
-  if (!ran && cgroup.has_killed()) {
-    return error{"the kernel found no page to take from its cgroup, and killed it", ENOMEM};
-  }
-  return ran;
+  return run_in_peer(how.kind, how.cluster, static_cast<std::uint64_t>(program.peak_bytes), local_bytes,
+                     peer_allowance_bytes, [&](const std::vector<std::string>& launcher) {
+                       return run_program(program.run, program.path(how.by), launcher, "", deadline_ns);
+                     });
 }
 
 result<compiled_outcome> run_with(const configuration& how, const measured& program, unsigned percent,

@@ -1,8 +1,12 @@
 // The surroundings that a peer's process needs: a device in RAM, swap on it, a memory cgroup.
 #pragma once
 
+#include <errno.h>
+
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "memory_cgroup.h"
@@ -29,5 +33,22 @@ inline constexpr std::uint64_t peer_allowance_bytes = std::uint64_t{16} << 20;
 [[nodiscard]] result<surroundings> set_up_peer(peer kind, int cluster, std::uint64_t working_set_bytes,
                                                std::uint64_t local_bytes,
                                                std::uint64_t allowance_bytes = peer_allowance_bytes);
+
+// Calls `run(launcher)`, which returns a result, in such surroundings; `launcher`: the words before a command that runs
+// in the cgroup. The kernel kills at times although there is swap, when each page of the cgroup has just been used.
+// Then it is tried again, in new surroundings.
+template <typename Run>
+auto run_in_peer(peer kind, int cluster, std::uint64_t working_set_bytes, std::uint64_t local_bytes,
+                 std::uint64_t allowance_bytes, const Run& run) -> decltype(run(std::vector<std::string>())) {
+  constexpr int most_attempts = 3;
+  for (int attempt = 1; attempt <= most_attempts; ++attempt) {
+    const result<surroundings> around = set_up_peer(kind, cluster, working_set_bytes, local_bytes, allowance_bytes);
+    if (!around) return around.error();
+    const memory_cgroup& cgroup = *around.value().cgroup;
+    auto ran = run({"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", cgroup.members_file()});
+    if (ran || !cgroup.has_killed()) return ran;
+  }
+  return error{"the kernel found no page to take from its cgroup, and killed it, each time", ENOMEM};
+}
 
 }  // namespace far::bench

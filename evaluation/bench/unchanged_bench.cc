@@ -78,41 +78,32 @@ void add_figures(report& figures, const row_key& key, const unchanged_outcome& r
   }
 }
 
-// The words to put before the program's command, and the surroundings that must live as long as it runs.
-result<std::vector<std::string>> launcher_for(const configuration& how, const measured_program& program,
-                                              unsigned percent, const std::string& stats_file, surroundings& around) {
-  const auto native_bytes = static_cast<std::uint64_t>(program.native_peak_bytes);
-  const std::uint64_t local_bytes = std::max(native_bytes * percent / 100, 16 * mib);
-  if (how.far_uri != nullptr) {
-    return std::vector<std::string>{product("farheap"),
-                                    "run",
-                                    "--local",
-                                    std::to_string(local_bytes),
-                                    "--far",
-                                    how.far_uri,
-                                    "--fault-mode",
-                                    how.mode,
-                                    "--stats-json",
-                                    stats_file,
-                                    "--"};
-  }
+std::uint64_t local_share(const measured_program& program, unsigned percent) {
+  return std::max(static_cast<std::uint64_t>(program.native_peak_bytes) * percent / 100, 16 * mib);
+}
+
+result<unchanged_outcome> run_far(const configuration& how, const measured_program& program, unsigned percent,
+                                  const std::string& folder) {
+  const std::string stats_file = folder + "/stats.json";
+  return run_unchanged_program(program.run,
+                               {product("farheap"), "run", "--local", std::to_string(local_share(program, percent)),
+                                "--far", how.far_uri, "--fault-mode", how.mode, "--stats-json", stats_file, "--"},
+                               stats_file);
+}
+
+result<unchanged_outcome> run_in_swap(const configuration& how, const measured_program& program, unsigned percent) {
   const auto whole = program.whole_bytes.find(percent);
   if (whole == program.whole_bytes.end()) {
     return error{"its memory is that of the run under Farheap over file:, which failed", ECHILD};
   }
-  auto created = set_up_peer(how.kind, 3, native_bytes, static_cast<std::uint64_t>(whole->second), 0);
-  if (!created) return created.error();
-  around = std::move(created).value();
-  return std::vector<std::string>{"/bin/sh", "-c", "echo $$ > \"$0\" && exec \"$@\"", around.cgroup->members_file()};
+  return run_in_peer(
+      how.kind, 3, static_cast<std::uint64_t>(program.native_peak_bytes), static_cast<std::uint64_t>(whole->second), 0,
+      [&](const std::vector<std::string>& launcher) { return run_unchanged_program(program.run, launcher, {}); });
 }
 
 result<void> measure(const configuration& how, measured_program& program, unsigned percent, const std::string& folder,
                      report& figures) {
-  surroundings around;
-  const std::string stats_file = how.far_uri != nullptr ? folder + "/stats.json" : "";
-  const auto launcher = launcher_for(how, program, percent, stats_file, around);
-  if (!launcher) return launcher.error();
-  const auto ran = run_unchanged_program(program.run, launcher.value(), stats_file);
+  const auto ran = how.far_uri != nullptr ? run_far(how, program, percent, folder) : run_in_swap(how, program, percent);
   if (!ran) return ran.error();
   if (ran.value().checksum != program.checksum) return error{"its result is not that of the native run", EILSEQ};
   if (how.name == std::string_view(file_name)) {

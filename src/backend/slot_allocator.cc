@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "platform/local_memory.h"
 
 namespace far::backend {
@@ -11,6 +12,8 @@ namespace {
 
 constexpr std::uint64_t word_slots = 64;
 constexpr std::uint64_t fanout = 8;
+// Beside half of what is used. So many free slots may also wait for a program that frees and fills large arrays.
+constexpr std::uint64_t least_scattered_slots = 64 * mib / page_bytes;
 
 // Bits [first, last) of a word; requires first < last <= 64.
 constexpr std::uint64_t bits_between(std::uint64_t first, std::uint64_t last) {
@@ -199,6 +202,11 @@ std::optional<slot_id> slot_allocator::allocate(std::size_t count) {
   used_ += count;
   next_ = *first + count;
   return first;
+}
+
+bool slot_allocator::is_scattered() const {
+  const lock_guard guard(lock_);
+  return limit_ - used_ > used_ / 2 + least_scattered_slots;
 }
 
 bool slot_allocator::claim(slot_id first, std::size_t count) {

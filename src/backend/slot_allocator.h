@@ -63,6 +63,9 @@ class slot_allocator {
   [[nodiscard]] std::uint64_t capacity() const { return capacity_slots_; }
   [[nodiscard]] std::uint64_t limit() const;
   [[nodiscard]] std::uint64_t used() const;
+  // Whether so many of them are free, here and there, that shorter runs must do before more become available: else what
+  // is written in runs and freed page by page, as by a key-value store, takes several times the room of its pages.
+  [[nodiscard]] bool is_scattered() const;
   // How many available slots at the end, just below limit(), are free: extend() lengthens this run.
   [[nodiscard]] std::uint64_t free_at_end() const;
 

@@ -82,6 +82,19 @@ TEST(slot_allocator, free_at_end_counts_the_run_below_the_limit) {
   EXPECT_EQ(slots.free_at_end(), 11u);
 }
 
+TEST(slot_allocator, is_scattered_where_much_is_free) {
+  constexpr std::uint64_t capacity = 1 << 17;
+  slot_allocator slots(capacity);
+  slots.extend(capacity);
+  ASSERT_EQ(slots.allocate(capacity), 0u);
+  EXPECT_FALSE(slots.is_scattered());
+  // A third is free, and then a half.
+  for (slot_id slot = 0; slot < capacity; slot += 3) slots.free(slot, 1);
+  EXPECT_FALSE(slots.is_scattered());
+  for (slot_id slot = 1; slot < capacity; slot += 6) slots.free(slot, 1);
+  EXPECT_TRUE(slots.is_scattered());
+}
+
 TEST(slot_allocator, claim_takes_exactly_these_or_nothing) {
   slot_allocator slots(512);
   slots.extend(300);

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -136,11 +137,12 @@ def run(kind, launcher):
         figures = kind.load(Client(kind.port, time.monotonic() + READY_S))
         figures["peak_bytes"] = peak_bytes(server.pid)
     finally:
-        server.terminate()
+        # Not by `server`, which would take its status, and what it used, when it has ended by itself.
+        os.kill(server.pid, signal.SIGTERM)
         deadline = time.monotonic() + END_S
         while (ended := os.wait4(server.pid, os.WNOHANG))[0] == 0:
             if time.monotonic() > deadline:
-                server.kill()
+                os.kill(server.pid, signal.SIGKILL)
             time.sleep(0.02)
         server.returncode = os.waitstatus_to_exitcode(ended[1])
     usage = ended[2]

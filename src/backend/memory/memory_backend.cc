@@ -93,6 +93,7 @@ std::uint64_t memory_backend::blocks() const {
 result<slot_id> memory_backend::allocate(std::size_t count) {
   std::optional<slot_id> first = slots_.allocate(count);
   if (!first) {
+    if (count > 1 && slots_.is_scattered()) return out_of_slots();
     const lock_guard guard(growth_lock_);
     // Another thread may take what we add, so look again after each growth; growth ends at the capacity.
     while (!(first = slots_.allocate(count))) {

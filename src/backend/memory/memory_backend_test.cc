@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "backend/memory/emulated_link.h"
@@ -96,6 +98,36 @@ TEST(memory_backend, frames_of_many_free_slots_go_back_to_the_kernel) {
   completion done;
   ASSERT_EQ(queue->poll(std::span(&done, 1)), 1u);
   EXPECT_EQ(std::memcmp(tested->direct(again.slot), bytes.data(), bytes.size()), 0);
+}
+
+// As the engine evicts: in runs, and in shorter ones where there are none. Pages come back one by one.
+TEST(memory_backend, pages_that_leave_in_runs_and_come_back_alone_take_little_more_than_their_room) {
+  constexpr std::size_t batch = 64;
+  constexpr std::size_t live = 64 * 1024;
+  const auto tested = memory_backend::create({.capacity_bytes = 8 * gib}).value();
+  std::vector<slot_id> slots;
+  slot_id end = 0;
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20'000; ++round) {
+    for (std::size_t left = batch, run = batch; left > 0;) {
+      run = std::min(run, left);
+      const result<slot_id> first = tested->allocate(run);
+      if (!first) {
+        ASSERT_GT(run, 1u);
+        run /= 2;
+        continue;
+      }
+      for (std::size_t i = 0; i < run; ++i) slots.push_back(first.value() + i);
+      end = std::max(end, first.value() + run);
+      left -= run;
+    }
+    while (slots.size() > live) {
+      std::swap(slots[random() % slots.size()], slots.back());
+      tested->free(slots.back(), 1);
+      slots.pop_back();
+    }
+  }
+  EXPECT_LE(end * page_bytes, live * page_bytes * 3 / 2 + 256 * mib);
 }
 
 }  // namespace

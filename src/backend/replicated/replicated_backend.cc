@@ -125,8 +125,7 @@ result<slot_id> replicated_backend::allocate_near(affinity with, std::size_t cou
       take_in(*first, count);
       return *first;
     }
-    const bool has_room = count <= total_slots_.load() - std::min(total_slots_.load(), used_slots_.load());
-    const int code = has_room ? place_next_group(with) : ENOSPC;
+    const int code = may_grow_for(with, count) ? place_next_group(with) : ENOSPC;
     // Where nobody could be asked, a slot that is free elsewhere is better than to wait.
     const bool is_asked = with == no_affinity || shared_.lending_servers() >= shared_.least_copies;
     if (code == EAGAIN && is_asked) return error{"far tier asked", EAGAIN};

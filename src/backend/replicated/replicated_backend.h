@@ -146,6 +146,10 @@ class replicated_backend final : public backend, private placement {
   [[nodiscard]] std::uint64_t missing_copies() const FAR_REQUIRES(placement_lock_);
   [[nodiscard]] bool can_spare(std::uint64_t extents) const FAR_REQUIRES(placement_lock_);
   [[nodiscard]] int place_next_group(affinity with) FAR_REQUIRES(placement_lock_);
+  [[nodiscard]] bool may_grow_for(affinity with, std::size_t count) const FAR_REQUIRES(placement_lock_) {
+    const bool shorter_will_do = with == no_affinity && count > 1 && slots_.is_scattered();
+    return !shorter_will_do && used_slots_.load() + count <= total_slots_.load();
+  }
   [[nodiscard]] std::optional<slot_id> take_slots(affinity with, std::size_t count) FAR_REQUIRES(placement_lock_);
   [[nodiscard]] std::optional<slot_id> take_slots_of(std::uint64_t number, std::size_t count)
       FAR_REQUIRES(placement_lock_);

@@ -145,6 +145,7 @@ result<slot_id> shm_backend::allocate(std::size_t count) {
   const lock_guard guard(control_lock_);
   exchange_.take_replies(*control_);
   if (const std::optional<slot_id> first = leases_.slots().allocate(count)) return *first;
+  if (count > 1 && leases_.slots().is_scattered()) return out_of_slots();
   return why_no_slot(count);
 }
 

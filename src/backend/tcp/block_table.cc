@@ -105,6 +105,7 @@ result<slot_id> block_table::allocate(std::size_t count, std::uint32_t epoch) {
     }
     return *first;
   }
+  if (count > 1 && leases_.slots().is_scattered()) return out_of_slots();
   // Any new block will do for a run that fits into one; a longer one needs blocks in a row, which new numbers are.
   const std::uint64_t at_end =
       count <= block_slots ? 0 : std::min<std::uint64_t>(count - 1, leases_.slots().free_at_end());
