@@ -92,7 +92,8 @@ struct thread_memory {
 };
 _Static_assert(sizeof(struct thread_memory) <= far_compiled_thread_bytes, "the runtime keeps so much");
 
-/* The calling thread's. Null without a runtime, and with one of a release that keeps none: then nothing is looked at. */
+/* The calling thread's. Null without a runtime, and with one of a release that keeps none: then nothing is looked at.
+ */
 static struct thread_memory* memory_of_thread(void) {
   return __farheap_thread_memory != NULL ? __farheap_thread_memory() : NULL;
 }
