@@ -1,5 +1,6 @@
 """The compile door: what builds ask of the wrappers, and code that is for other systems, or hard to double."""
 
+import json
 import os
 
 import support
@@ -126,6 +127,19 @@ int main(void) {
         compiled("clang-19", "-O1", part, "-o", program)
         compiled(CLANG, "-O1", part, "-o", program)
         self.assertEqual(compiled(program), "5\n")
+
+    # A copy of inexact arithmetic may round otherwise, so what it leads to is not read.
+    def test_pointers_are_not_followed_by_way_of_inexact_arithmetic(self):
+        part = self.source("inexact.c", "struct item { long value; };\n"
+                           "long total(const float* x, struct item* const* t, long n);\n"
+                           "long total(const float* x, struct item* const* t, long n) {\n  long sum = 0;\n"
+                           "  for (long i = 0; i < n; ++i) sum += t[(int)(x[i] * 7.1f + 3.3f)]->value;\n  return sum;\n}\n")
+        for options, why in [(["-O2"], "read, computed, followed"), (["-O2", "-ffast-math"], "read, computed")]:
+            report = self.directory / "inexact.json"
+            report.unlink(missing_ok=True)
+            compiled(CLANG, *options, f"--farheap-report={report}", "-c", part, "-o", self.directory / "inexact.o")
+            said = [json.loads(line) for line in report.read_text().splitlines()]
+            self.assertEqual([line["why"] for line in said if line["kind"] == "gather"], [why])
 
     def test_a_swift_error_has_no_address(self):
         part = self.source("error.c", """
