@@ -572,6 +572,11 @@ extern "C" FAR_API const far_compiled_objects* far_compiled_find_objects() {
   return &objects;
 }
 
+extern "C" FAR_API void* far_compiled_thread_memory() {
+  alignas(void*) static constinit thread_local std::array<std::byte, far_compiled_thread_bytes> memory{};
+  return memory.data();
+}
+
 // See src/control/guest.h.
 extern "C" FAR_API far::control::miss_recorder* far_host_miss_recorder() {
   return far::preload::trace_is_on ? far::preload::trace_guest_miss : nullptr;
