@@ -88,7 +88,7 @@ void after_fork_in_child() FAR_UNCHECKED_LOCKING {
   const std::uint64_t signals = signals_before_fork;
   the_process->far->after_fork_in_child();
   the_process->arrays->unlock_after_fork();
-  if (the_process->control != nullptr) the_process->control->stop_listening();
+  if (the_process->control != nullptr) the_process->control->settle_in_child();
   settling.unlock();
   platform::restore_signals(signals);
 }
