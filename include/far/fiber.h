@@ -81,7 +81,7 @@ class FAR_API mutex {
 };
 
 // For any lock that has lock() and unlock(), as std::unique_lock<far::mutex>. No wait ends without a notification or
-// its end.
+// its end. It may be destroyed once all waits have been notified, although they have perhaps not returned yet.
 class FAR_API condition_variable {
  public:
   condition_variable() noexcept;

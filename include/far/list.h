@@ -77,7 +77,7 @@ class list {
       if constexpr (std::is_const_v<Value>) return *std::launder(room_of(*node_));
       return *list_->value(*in_, at_, true, Lasting);
     }
-    [[nodiscard]] Value* operator->() const { return &**this; }
+    [[nodiscard]] Value* operator->() const { return std::addressof(**this); }
     basic_iterator& operator++() {
       const std::uint32_t next = node_->next;
       if (next / nodes_a_page == at_ / nodes_a_page) [[likely]] {
@@ -360,16 +360,17 @@ class list {
   void merge(list& other, Less less = {}) {
     if (this == &other) return;
     for (std::uint32_t at = first_; !other.empty();) {
-      {
+      bool is_next = true;  // the other's first comes before `at`
+      if (at != none) {
         const scope here(in_.home());
         const scope there(other.in_.home());
-        const T& next = std::as_const(*other.value(there, other.first_, false));
-        while (at != none && !less(next, std::as_const(*value(here, at, false)))) {
+        is_next = less(std::as_const(*other.value(there, other.first_, false)), std::as_const(*value(here, at, false)));
+        if (!is_next) {
           at = links(here, at, false).next;
           bring(here, at);
         }
       }
-      splice(position(at), other, other.begin_position());
+      if (is_next) splice(position(at), other, other.begin_position());
     }
   }
   // Stable. Elements stay where they are and are compared in place, so the last merges of a list much larger than local

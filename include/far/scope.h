@@ -124,6 +124,19 @@ class [[nodiscard]] scope {
     return value == 0 ? nullptr : reach_further(runtime_, owner, write, lasting);
 #endif
   }
+  // As reach(), but of an object larger than a page only the first bytes are needed.
+  [[nodiscard]] std::byte* reach_beginning(std::atomic<std::uint64_t>& owner, [[maybe_unused]] std::size_t bytes,
+                                           bool write, bool lasting) const {
+#if defined(FARHEAP_CHECKED)
+    return reach(owner, write, lasting);
+#else
+    const std::uint64_t value = detail::read_word(owner);
+    if (detail::word::is_plain(value) && view_.is_ready_still(owner, value, write)) [[likely]] {
+      return reinterpret_cast<std::byte*>(detail::word::plain_address(value));
+    }
+    return reach_beginning_further(runtime_, owner, bytes, write, lasting);
+#endif
+  }
   // As reach() for a small object that is local; otherwise nullptr, and nothing has changed. Unlike in reach(), the
   // word may change to another meanwhile; the result then belongs to either object.
   [[nodiscard]] std::byte* reach_if_ready([[maybe_unused]] const std::atomic<std::uint64_t>& owner,
@@ -195,6 +208,15 @@ class [[nodiscard]] scope {
   [[nodiscard, gnu::noinline, gnu::cold]] static std::byte* reach_further(runtime& in,
                                                                           std::atomic<std::uint64_t>& owner, bool write,
                                                                           bool lasting) {
+    return detail::touch(in, owner, write, lasting);
+  }
+
+  [[nodiscard, gnu::noinline, gnu::cold]] static std::byte* reach_beginning_further(runtime& in,
+                                                                                    std::atomic<std::uint64_t>& owner,
+                                                                                    std::size_t bytes, bool write,
+                                                                                    bool lasting) {
+    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    if (detail::word::is_huge(value)) return detail::touch_part(in, value, 0, bytes, write, lasting);
     return detail::touch(in, owner, write, lasting);
   }
 

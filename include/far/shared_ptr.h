@@ -188,8 +188,9 @@ class shared_ptr : public detail::shared_owner<T> {
   // An alias of `whole` that names one of its members, and keeps all of it. Requires: `whole` is not null.
   template <typename Whole>
   shared_ptr(const shared_ptr<Whole>& whole, T Whole::* member) noexcept
-      : detail::shared_owner<T>(
-            whole.control_, whole.offset_ + detail::offset_in<Whole>([=](const Whole* in) { return &(in->*member); })) {
+      : detail::shared_owner<T>(whole.control_, whole.offset_ + detail::offset_in<Whole>([=](const Whole* in) {
+                                                  return std::addressof(in->*member);
+                                                })) {
     this->add();
   }
   // An alias of an array that names an element. Requires: index < whole.size().
@@ -270,10 +271,13 @@ class shared_ptr : public detail::shared_owner<T> {
     return detail::offset_in<Derived>([](const Derived* whole) { return static_cast<const T*>(whole); });
   }
   [[nodiscard]] T* at(const scope& in, bool write, bool lasting) const {
-    // For a part, only the pages of the part.
-    std::byte* const found = offset_ == 0 ? in.reach(control_->word, write, lasting)
-                                          : in.reach_part(control_->word, offset_, sizeof(T), write, lasting);
-    return std::launder(reinterpret_cast<T*>(found));
+    return std::launder(reinterpret_cast<T*>(find(in, write, lasting)));
+  }
+  // For a part, only the pages of the part. What is used as a base may be used as the whole, too.
+  [[nodiscard]] std::byte* find(const scope& in, bool write, bool lasting) const {
+    if (offset_ != 0) return in.reach_part(control_->word, offset_, sizeof(T), write, lasting);
+    if constexpr (std::is_polymorphic_v<T>) return in.reach(control_->word, write, lasting);
+    return in.reach_beginning(control_->word, sizeof(T), write, lasting);
   }
   [[nodiscard]] T* at_or_null(const scope& in, bool write, bool lasting) const {
     return control_ == nullptr ? nullptr : at(in, write, lasting);

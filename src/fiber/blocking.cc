@@ -24,26 +24,44 @@ void helper_pool::run(job& one) noexcept {
   bool more = false;
   {
     const lock_guard guard(lock_);
-    if (free_ > 0) {
-      --free_;
-    } else if (starting_or_running_ < most_threads_) {
+    more = free_ == 0 && starting_or_running_ < most_threads_;
+    if (more) {
       ++starting_or_running_;
-      more = true;
+    } else {
+      if (free_ > 0) --free_;
+      append(one);
     }
   }
-  if (more && !start_thread()) {
+  if (more) {
+    const bool has_started = start_thread();
     const lock_guard guard(lock_);
-    --starting_or_running_;
-    more = false;
-    if (starting_or_running_ == 0) return one.run(one);
-  }
-  {
-    const lock_guard guard(lock_);
-    (last_ == nullptr ? first_ : last_->next) = &one;
-    last_ = &one;
+    if (!has_started) --starting_or_running_;
+    append(one);
   }
   jobs_.release();
+  if (more) run_without_threads();
   one.done.park();
+}
+
+// Where no thread could be started, the last caller that tried runs what there is: others rely on a thread of its.
+void helper_pool::run_without_threads() noexcept {
+  while (true) {
+    job* next = nullptr;
+    {
+      const lock_guard guard(lock_);
+      if (starting_or_running_ > 0) return;
+      next = take();
+    }
+    if (next == nullptr) return;
+    next->run(*next);
+    next->done.wake();
+  }
+}
+
+void helper_pool::append(job& last) noexcept {
+  last.next = nullptr;
+  (last_ == nullptr ? first_ : last_->next) = &last;
+  last_ = &last;
 }
 
 bool helper_pool::start_thread() noexcept {
@@ -61,7 +79,6 @@ bool helper_pool::start_thread() noexcept {
 }
 
 helper_pool::job* helper_pool::take() noexcept {
-  const lock_guard guard(lock_);
   job* const taken = first_;
   if (taken != nullptr) first_ = taken->next;
   if (first_ == nullptr) last_ = nullptr;
@@ -73,7 +90,11 @@ void helper_pool::work() noexcept {
   pool_of_thread = this;
   while (true) {
     jobs_.acquire();
-    job* const one = take();
+    job* one = nullptr;
+    {
+      const lock_guard guard(lock_);
+      one = take();
+    }
     if (one == nullptr) {
       if (stopping_.load(std::memory_order_acquire)) return;
       continue;

@@ -44,7 +44,9 @@ class helper_pool {
 
  private:
   void work() noexcept;
-  [[nodiscard]] job* take() noexcept;
+  void run_without_threads() noexcept;
+  void append(job& last) noexcept FAR_REQUIRES(lock_);
+  [[nodiscard]] job* take() noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] bool start_thread() noexcept;
 
   const unsigned most_threads_;

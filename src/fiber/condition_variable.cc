@@ -3,11 +3,26 @@
 #include <algorithm>
 #include <array>
 
+#include "base/use_check.h"
+#include "fiber/this_fiber.h"
+
 namespace far::fiber {
+
+condition_variable::~condition_variable() {
+  while (true) {
+    {
+      const lock_guard guard(list_lock_);
+      FAR_CHECK_USE(!waiting_.has_any_to_wake(), "a condition variable was destroyed while somebody waits for it");
+      if (inside_ == 0) return;
+    }
+    yield();  // they need a processor, and nothing else
+  }
+}
 
 void condition_variable::begin(waiter& mine) noexcept {
   const lock_guard guard(list_lock_);
   waiting_.append(mine);
+  ++inside_;
   somebody_waits_.store(true, std::memory_order_relaxed);
 }
 
@@ -15,6 +30,7 @@ void condition_variable::finish(waiter& mine) noexcept {
   const lock_guard guard(list_lock_);
   waiting_.remove(mine);
   somebody_waits_.store(!waiting_.empty(), std::memory_order_relaxed);
+  --inside_;
 }
 
 void condition_variable::notify_one() noexcept {

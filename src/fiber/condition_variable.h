@@ -14,6 +14,8 @@ namespace far::fiber {
 class condition_variable {
  public:
   condition_variable() = default;
+  // Waits that have been notified, or have come to their deadline, may not have returned yet: it lets them leave.
+  ~condition_variable();
   condition_variable(const condition_variable&) = delete;
   condition_variable& operator=(const condition_variable&) = delete;
 
@@ -59,6 +61,7 @@ class condition_variable {
 
   spin_lock list_lock_;
   wait_list waiting_ FAR_GUARDED_BY(list_lock_);
+  unsigned inside_ FAR_GUARDED_BY(list_lock_) = 0;  // waits that have begun and not finished
   std::atomic<bool> somebody_waits_{false};
 };
 

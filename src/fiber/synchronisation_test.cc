@@ -1,9 +1,14 @@
 // Mutex, condition variable, semaphore and channel, between fibers, between OS threads, and mixed.
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fiber/channel.h"
@@ -137,6 +142,74 @@ TEST_P(synchronisation, notify_one_wakes_one_and_notify_all_wakes_all) {
     turn.notify_all();
     ASSERT_TRUE(see(awake, 8));
   });
+}
+
+// Some waits come to their deadline meanwhile.
+TEST_P(synchronisation, a_condition_variable_may_be_destroyed_once_all_are_notified) {
+  mutex lock;
+  auto turn = std::make_unique<condition_variable>();
+  unsigned waiting = 0;
+  unsigned round = 0;
+  const unsigned rounds = scaled(400, 10);
+  run_all(GetParam(), 6, [&](unsigned i) {
+    if (i > 0) {
+      std::unique_lock guard(lock);
+      while (round < rounds) {
+        condition_variable& mine = *turn;
+        const unsigned now = round;
+        ++waiting;
+        if (i % 2 == 0) {
+          mine.wait(guard);
+        } else {
+          static_cast<void>(mine.wait_for(guard, 50us));
+        }
+        if (round == now) --waiting;  // the deadline came first
+      }
+      return;
+    }
+    while (true) {
+      std::unique_lock guard(lock);
+      if (waiting < 3) {
+        guard.unlock();
+        yield();
+        continue;
+      }
+      waiting = 0;
+      ++round;
+      const auto old = std::exchange(turn, std::make_unique<condition_variable>());
+      old->notify_all();
+      guard.unlock();
+      if (round == rounds) return;
+    }
+  });
+}
+
+TEST(condition_variable, is_not_used_any_more_when_it_has_been_destroyed) {
+  alignas(condition_variable) std::array<std::byte, sizeof(condition_variable)> room;
+  auto* const turn = new (room.data()) condition_variable;
+  std::array<std::byte, sizeof room> left;
+  left.fill(std::byte{0x55});
+  left[0] = std::byte{0};  // its lock is free
+  mutex lock;
+  unsigned waiting = 0;
+  scheduler workers(with_workers(1));
+  const auto wait = [&] {
+    std::unique_lock guard(lock);
+    ++waiting;
+    turn->wait(guard);
+  };
+  std::vector<handle> all;
+  for (unsigned i = 0; i < 3; ++i) all.push_back(workers.spawn(wait));
+  workers
+      .spawn([&] {
+        while (waiting < 3) yield();
+        turn->notify_all();
+        turn->~condition_variable();
+        room = left;
+      })
+      .join();
+  all.clear();
+  EXPECT_TRUE(room == left);
 }
 
 TEST_P(synchronisation, a_wait_for_a_condition_ends_at_its_deadline) {
@@ -278,6 +351,65 @@ TEST(channel, carries_what_can_only_be_moved_and_leaves_it_when_it_cannot) {
   EXPECT_FALSE(items.receive_for(1ms).has_value());
 }
 
+// Throws at the moves that it is told to.
+struct fragile_item {
+  static inline unsigned moves_to_go = 0;  // 0: no move throws
+
+  fragile_item() = default;
+  fragile_item(fragile_item&& /*other*/) {
+    if (moves_to_go > 0 && --moves_to_go == 0) throw std::runtime_error("it broke");
+  }
+  fragile_item& operator=(fragile_item&&) = default;
+};
+
+// The one after it has the room, or the item, that was announced to it.
+TEST(channel, whoever_fails_to_move_an_item_keeps_nobody_waiting) {
+  scheduler workers(with_workers(1));
+  workers
+      .spawn([&] {
+        channel<fragile_item> items(1);
+        EXPECT_TRUE(items.send(fragile_item()));
+        unsigned failed = 0;
+        unsigned sent = 0;
+        unsigned received = 0;
+        const auto send = [&] {
+          try {
+            sent += items.send_for(fragile_item(), patience) ? 1 : 0;
+          } catch (const std::runtime_error&) {
+            ++failed;
+          }
+        };
+        const auto receive = [&] {
+          try {
+            received += items.receive_for(patience).has_value() ? 1 : 0;
+          } catch (const std::runtime_error&) {
+            ++failed;
+          }
+        };
+        {
+          const handle first = workers.spawn(send);
+          const handle second = workers.spawn(send);
+          while (workers.snapshot().parks < 2) yield();
+          EXPECT_TRUE(items.receive().has_value());
+          fragile_item::moves_to_go = 1;
+        }
+        EXPECT_EQ(failed, 1u);
+        EXPECT_EQ(sent, 1u);
+        EXPECT_TRUE(items.receive().has_value());
+        const std::uint64_t parks = workers.snapshot().parks;
+        {
+          const handle first = workers.spawn(receive);
+          const handle second = workers.spawn(receive);
+          while (workers.snapshot().parks < parks + 2) yield();
+          EXPECT_TRUE(items.send(fragile_item()));
+          fragile_item::moves_to_go = 1;
+        }
+        EXPECT_EQ(failed, 2u);
+        EXPECT_EQ(received, 1u);
+      })
+      .join();
+}
+
 TEST(waiter, keeps_a_wake_that_comes_before_the_park) {
   waiter mine;
   EXPECT_TRUE(mine.wake());
@@ -327,6 +459,27 @@ TEST(mutex_death, must_not_be_destroyed_while_somebody_waits) {
         waiter mine;
         list.append(mine);
         list.~wait_list();
+      },
+      "destroyed while somebody waits");
+}
+
+TEST(condition_variable_death, must_not_be_destroyed_while_somebody_waits) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        mutex lock;
+        condition_variable turn;
+        bool waits = false;
+        std::thread other([&] {
+          std::unique_lock guard(lock);
+          waits = true;
+          turn.wait(guard);
+        });
+        static_cast<void>(eventually([&] {
+          const std::lock_guard guard(lock);
+          return waits;
+        }));
+        turn.~condition_variable();
       },
       "destroyed while somebody waits");
 }

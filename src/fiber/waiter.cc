@@ -139,6 +139,13 @@ void wait_list::remove(waiter& listed) noexcept {
   (listed.next_ == nullptr ? last_ : listed.next_->previous_) = listed.previous_;
 }
 
+bool wait_list::has_any_to_wake() const noexcept {
+  for (const waiter* one = first_; one != nullptr; one = one->next_) {
+    if (one->state_.load(std::memory_order_relaxed) != waiter::timed_out) return true;
+  }
+  return false;
+}
+
 bool wait_list::claim_first(wake_up& notice) noexcept {
   while (first_ != nullptr) {
     waiter& oldest = *first_;

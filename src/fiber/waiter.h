@@ -115,6 +115,8 @@ class wait_list {
   // Takes off the first whose wait has not ended by its deadline, and claims it. Returns false when there is none.
   [[nodiscard]] bool claim_first(wake_up& notice) noexcept;
   [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  // Whether somebody is listed whose wait has not ended by its deadline.
+  [[nodiscard]] bool has_any_to_wake() const noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
  private:

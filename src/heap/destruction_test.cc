@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "far/detail/grace.h"
 #include "far/runtime.h"
 #include "far/shared_ptr.h"
 #include "far/unique_ptr.h"
@@ -34,6 +35,28 @@ struct shared_link : counted {
   std::byte content[200] = {};
 };
 
+// Whether a scope that was open at the first call has ended by the last.
+class grace_period {
+ public:
+  void look() {
+    if (since_ == 0) since_ = detail::note_out_of_reach();
+    is_over_ = is_over_ || detail::have_scopes_ended(since_);
+  }
+  [[nodiscard]] bool is_over() const { return is_over_; }
+
+ private:
+  std::uint32_t since_ = 0;
+  bool is_over_ = false;
+};
+
+struct watched {
+  static inline grace_period made, destroyed;
+  std::byte content[256] = {};
+  watched() { made.look(); }
+  watched(const watched&) = delete;
+  ~watched() { destroyed.look(); }
+};
+
 struct branch : counted {
   std::vector<int> order;
   unique_ptr<branch[]> below;
@@ -41,6 +64,8 @@ struct branch : counted {
 
 }  // namespace chained
 
+template <>
+inline constexpr bool is_relocatable<chained::watched> = true;
 template <>
 struct pointers_of<chained::link> {
   static void visit(chained::link& in, auto&& pointer) { pointer(in.next); }
@@ -131,6 +156,15 @@ TEST_F(destruction_test, a_deep_tree_is_destroyed_as_a_whole) {
   EXPECT_EQ(living, 0u);
   EXPECT_EQ(farheap.statistics().abandoned_objects, 0u);
   farheap.validate();
+}
+
+// What elements own may leave, and be moved together, while others of the array are made or destroyed.
+TEST_F(destruction_test, no_scope_lasts_for_all_of_a_large_array) {
+  runtime farheap(heap::small_runtime());
+  auto all = make_unique<watched[]>(farheap, 2'000);
+  EXPECT_TRUE(watched::made.is_over());
+  all.reset();
+  EXPECT_TRUE(watched::destroyed.is_over());
 }
 
 }  // namespace

@@ -458,7 +458,12 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   // A copy that is in no scope would be taken away while it is made.
   if (heap::is_checked()) [[unlikely]]
     return true;
-  auto mine = std::make_unique<heap::borrowed_hazard_log>();
+  std::unique_ptr<heap::borrowed_hazard_log> mine;
+  try {
+    mine = std::make_unique<heap::borrowed_hazard_log>();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   if (prefetches_.fetch_add(1, std::memory_order_relaxed) >= most_prefetches) {
     end_prefetch();
     return false;

@@ -1,6 +1,7 @@
 #include "heap/huge_space.h"
 
 #include <bit>
+#include <new>
 
 #include "base/check.h"
 #include "platform/local_memory.h"
@@ -67,6 +68,13 @@ std::uintptr_t huge_space::take_run(std::size_t run_pages) {
     }
     const std::uintptr_t fresh = segments_.take(segment_state::runs, 0);
     const lock_guard guard(lock_);
+    try {
+      if (run_segments_ >= with_room_.capacity()) with_room_.reserve(2 * run_segments_ + 1);
+    } catch (const std::bad_alloc&) {
+      segments_.release_runs(fresh);
+      throw;
+    }
+    ++run_segments_;
     segments_.holding(fresh).listed = true;
     with_room_.push_back(fresh);
   }
@@ -86,6 +94,7 @@ void huge_space::release_run(std::uintptr_t object, std::size_t run_pages) {
       with_room_.push_back(first);
     }
     in.listed = !empty;
+    run_segments_ -= empty ? 1 : 0;
   }
   if (empty) segments_.release_runs(first);
 }

@@ -40,8 +40,10 @@ class huge_space {
   page_table& pages_;
   std::uint64_t* sizes_;  // by first page
   spin_lock lock_;
-  std::vector<std::uintptr_t> with_room_
-      FAR_GUARDED_BY(lock_);  // segments of runs that may have room; the last is tried first
+  // Segments of runs that may have room; the last is tried first. There is room for all of them, because release() must
+  // not throw.
+  std::vector<std::uintptr_t> with_room_ FAR_GUARDED_BY(lock_);
+  std::size_t run_segments_ FAR_GUARDED_BY(lock_) = 0;
 };
 
 }  // namespace far::heap

@@ -265,11 +265,19 @@ struct counted {
   counted(const counted&) = delete;
   counted& operator=(const counted&) = delete;
 };
+// Its end is beyond what a dereference brings in.
+struct counted_at_both_ends {
+  counted first;
+  std::array<std::byte, 200'000> between{};
+  counted last;
+};
 
 }  // namespace
 
 template <>
 inline constexpr bool is_relocatable<counted> = true;
+template <>
+inline constexpr bool is_relocatable<counted_at_both_ends> = true;
 
 namespace {
 
@@ -287,6 +295,24 @@ TEST_P(page_lost_test, of_a_large_array_only_lost_elements_are_not_destroyed) {
   EXPECT_EQ(farheap.statistics().lost_pages, 1u);
   all.reset();
   EXPECT_EQ(counted::living, static_cast<int>(a_page));
+  farheap.validate();
+}
+
+TEST_P(page_lost_test, a_large_object_whose_end_is_lost_is_not_destroyed) {
+  runtime farheap(options());
+  counted::living = 0;
+  shared_ptr<counted_at_both_ends> lost = make_shared<counted_at_both_ends>(farheap);
+  auto other = make_unique<counted_at_both_ends>(farheap);
+  ASSERT_EQ(counted::living, 4);
+  {
+    const failing_reads now(farheap);
+    const scope here(farheap);
+    EXPECT_THROW(static_cast<void>(shared_ptr<counted>(lost, &counted_at_both_ends::last).deref(here)), page_lost);
+  }
+  other.reset();
+  EXPECT_EQ(counted::living, 2);
+  lost.reset();
+  EXPECT_EQ(counted::living, 2);
   farheap.validate();
 }
 

@@ -134,6 +134,7 @@ void page_table::begin_use(std::size_t first_page, std::size_t count, unsigned t
     kinds_[page].store(static_cast<std::uint8_t>(tag << tag_shift | (loose ? loose_bit : 0)),
                        std::memory_order_relaxed);
   }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void page_table::drop_tag(unsigned tag, std::size_t end) {

@@ -142,6 +142,9 @@ class page_table {
   // The tag of the objects that lie in the page (far/tag.h), and how hot it is: counted up for each look of the evictor
   // that finds it used, down for each that does not. `loose`: it is used outside scopes, or without a software guard,
   // and always comes back as a page.
+  //
+  // Passes a fence. A page that nobody had may be here all the same, and condemned, and be leaving. Whoever looks after
+  // this sees that it is, or the evictor sees what it is now (tests/model/fresh_page_model_test.cc).
   void begin_use(std::size_t first_page, std::size_t count, unsigned tag, bool loose);
   [[nodiscard]] unsigned tag_of(std::size_t page) const {
     return kinds_[page].load(std::memory_order_seq_cst) >> tag_shift;

@@ -100,7 +100,7 @@ std::uintptr_t plain_space::take_place(kind& from, std::size_t size_bytes, unsig
     const lock_guard guard(from.lock);
     try {
       // Room for all of them: release() must not throw.
-      from.with_room.reserve(from.slabs.size() + 1);
+      if (from.slabs.size() >= from.with_room.capacity()) from.with_room.reserve(2 * from.slabs.size() + 1);
       from.slabs.emplace(fresh, slab(segment_bytes / size_bytes));
     } catch (const std::bad_alloc&) {
       segments_.release_runs(fresh);

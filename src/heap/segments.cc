@@ -48,9 +48,16 @@ void segments::add_arena() {
     const lock_guard guard(lock_);
     if (!free_.empty()) return;
   }
+  {
+    // Room for all of them: let_go() must not throw.
+    const lock_guard guard(lock_);
+    const std::size_t all = segments_ + arena_bytes / segment_bytes;
+    if (all > free_.capacity()) free_.reserve(2 * all);
+  }
   const std::uintptr_t first = memory_.map(arena_bytes, segment_bytes);
   const std::size_t index = index_of(first);
   const lock_guard guard(lock_);
+  segments_ += arena_bytes / segment_bytes;
   for (std::size_t i = arena_bytes / segment_bytes; i-- > 0;) {
     table_[index + i].state.store(segment_state::free, std::memory_order_relaxed);
     free_.push_back(static_cast<std::uint32_t>(index + i));
@@ -109,10 +116,9 @@ bool segments::keep(segment& one, which meant) {
 
 // A page that nobody had may be here all the same, as zeros ahead of what its neighbours' owner writes, and be leaving
 // as one that nobody can write to. The evictor claims a page, and looks then whether it is loose. So either it sees
-// that this one is, or the page is seen on its way out here, and is waited for.
+// that this one is, or the page is seen on its way out here (page_table::begin_use), and is waited for.
 void segments::begin_loose_use(std::uintptr_t first, std::size_t count, unsigned tag) {
   pages_.begin_use(pages_.page_of(first), count, tag, true);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::uintptr_t page = first; page < first + (count << page_shift); page += page_bytes) {
     if (!memory_.is_resident(page) && !memory_.is_away(page)) memory_.discard(page, page_bytes);
   }

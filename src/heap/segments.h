@@ -101,6 +101,7 @@ class segments {
   std::atomic<std::uint64_t> freed_{0};
   spin_lock lock_;
   spin_lock growing_;
+  std::size_t segments_ FAR_GUARDED_BY(lock_) = 0;
   std::vector<std::uint32_t> free_ FAR_GUARDED_BY(lock_);
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -126,6 +127,21 @@ TEST_F(shared_ptr_test, owns_arrays) {
   const shared_ptr<int[]> none;
   EXPECT_EQ(none.size(), 0u);
   EXPECT_TRUE(none.deref(here).empty());
+}
+
+// Its address is that of the whole.
+TEST_F(shared_ptr_test, the_first_element_brings_in_its_page_alone) {
+  runtime farheap(heap::small_runtime());
+  const shared_ptr<int[]> all = make_shared<int[]>(farheap, 30'000);
+  {
+    const scope here(farheap);
+    std::ranges::fill(all.deref_mut(here), 9);
+  }
+  const shared_ptr<int> first(all, 0);
+  farheap.evict_all();
+  const std::uint64_t before = farheap.statistics().fetched_pages;
+  EXPECT_EQ(first.read(), 9);
+  EXPECT_EQ(farheap.statistics().fetched_pages, before + 1);
 }
 
 TEST_F(shared_ptr_test, compares_hashes_and_swaps) {

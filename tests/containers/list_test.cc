@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "far/detail/grace.h"
 #include "far/runtime.h"
 #include "tests/containers/elements.h"
 
@@ -192,6 +193,23 @@ TEST_F(fragile_list_test, merging_keeps_the_order_of_equal_elements) {
   EXPECT_EQ(mine.size(), 300u);
   const scope here(*farheap_);
   EXPECT_TRUE(std::ranges::is_sorted(mine.range(here))) << "those of the other list come last";
+}
+
+// Those that are passed may leave meanwhile.
+TEST_F(fragile_list_test, merging_holds_no_scope_for_all) {
+  list<std::uint64_t> mine(*farheap_);
+  list<std::uint64_t> other(*farheap_);
+  for (std::uint64_t i = 0; i < 100; ++i) mine.push_back(i);
+  other.push_back(100);
+  std::uint32_t since = 0;
+  bool is_over = false;
+  mine.merge(other, [&](std::uint64_t a, std::uint64_t b) {
+    if (since == 0) since = detail::note_out_of_reach();
+    is_over = is_over || detail::have_scopes_ended(since);
+    return a < b;
+  });
+  EXPECT_TRUE(is_over);
+  EXPECT_EQ(mine.size(), 101u);
 }
 
 TEST_F(fragile_list_test, what_throws_while_lists_change_loses_nothing) {

@@ -94,6 +94,21 @@ TEST_F(lost_containers, vector_of_small_groups) {
                           [this](auto access) { lose(access); });
 }
 
+// Larger than what a scope holds.
+TEST_F(lost_containers, a_vector_whose_first_object_grows) {
+  vector<fragile, 1 << 14> all(farheap());
+  for (std::uint64_t i = 0; i < 8'192; ++i) all.emplace_back(i);
+  EXPECT_EQ(all.capacity(), 8'192u);
+  lose([&] { static_cast<void>(all.read(8'000)); });
+  EXPECT_THROW(all.emplace_back(8'192), page_lost);
+  EXPECT_EQ(all.size(), 8'192u);
+  EXPECT_EQ(lost_elements(all), page_bytes / sizeof(fragile));
+  while (all.size() > 7'000) all.pop_back();
+  all.shrink_to_fit();
+  EXPECT_EQ(lost_elements(all), 0u);
+  farheap().validate();
+}
+
 // A walk asks for what is ahead of it. That this is lost is no reason to refuse what is there.
 TEST_F(lost_containers, chunks_before_a_lost_one) {
   vector<fragile, 8> all(farheap());

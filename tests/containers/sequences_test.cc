@@ -11,9 +11,12 @@
 
 #include "base/units.h"
 #include "far/array.h"
+#include "far/list.h"
 #include "far/queue.h"
 #include "far/runtime.h"
+#include "far/shared_ptr.h"
 #include "far/stack.h"
+#include "far/vector.h"
 #include "tests/containers/elements.h"
 
 namespace far {
@@ -130,6 +133,29 @@ TEST_F(fragile_sequences_test, an_array_destroys_its_elements) {
   small.write(29, fragile(6));
   const scope here(*farheap_);
   EXPECT_EQ(small.deref(here, 9, 2).number, 6u);
+}
+
+// As smart pointers of some libraries do.
+struct hidden {
+  std::uint64_t number = 0;
+  void operator&() const = delete;
+};
+struct around_hidden {
+  std::uint64_t other = 1;
+  hidden part{2};
+};
+
+TEST_F(fragile_sequences_test, elements_may_have_an_operator_of_their_own_for_their_address) {
+  vector<hidden> row(*farheap_, 3);
+  row.fill(hidden{5});
+  list<hidden> chain(*farheap_);
+  chain.push_back(hidden{6});
+  const shared_ptr<around_hidden> whole = make_shared<around_hidden>(*farheap_);
+  const shared_ptr<hidden> part(whole, &around_hidden::part);
+  const scope here(*farheap_);
+  EXPECT_EQ(row.range(here)[1].number, 5u);
+  EXPECT_EQ(chain.range(here).begin()->number, 6u);
+  EXPECT_EQ(part.deref(here).number, 2u);
 }
 
 }  // namespace

@@ -31,7 +31,12 @@ class basic_channel {
       const std::lock_guard guard(mutex_);
       const auto possible = [this] { return closed_ || count_ < items_.size(); };
       if (!room_.wait_until(mutex_, at_most, possible) || closed_) return false;
-      items_[(first_ + count_) % items_.size()].emplace(std::move(item));
+      try {
+        items_[(first_ + count_) % items_.size()].emplace(std::move(item));
+      } catch (...) {
+        room_.notify_one();  // it is for the next sender
+        throw;
+      }
       ++count_;
       arrived_.notify_one();
     }
@@ -49,7 +54,12 @@ class basic_channel {
       const std::lock_guard guard(mutex_);
       const auto possible = [this] { return closed_ || count_ > 0; };
       if (!arrived_.wait_until(mutex_, at_most, possible) || count_ == 0) return std::nullopt;
-      item.swap(items_[first_]);
+      try {
+        item.swap(items_[first_]);
+      } catch (...) {
+        arrived_.notify_one();
+        throw;
+      }
       first_ = (first_ + 1) % items_.size();
       --count_;
       room_.notify_one();

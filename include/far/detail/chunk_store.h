@@ -137,8 +137,14 @@ class page_chunks {
     chunk<T> larger(in_, count);
     if (used > 0) {
       const scope here(in_.home());
-      T* const to = larger.places(here, 0, used, true);
-      relocate(chunks_.front().places(here, 0, used, true), used, to);
+      const chunk<T>& before = chunks_.front();
+      // All comes in before anything moves: if a part is lost, nothing has happened.
+      for (std::size_t first = 0, now = 0; first < used; first += now) {
+        now = stretch(first, used - first);
+        static_cast<void>(before.places(here, first, now, true));
+        static_cast<void>(larger.places(here, first, now, true));
+      }
+      relocate(before.places(here, 0, used, true), used, larger.places(here, 0, used, true));
     }
     if (chunks_.empty()) {
       chunks_.push_back(std::move(larger));

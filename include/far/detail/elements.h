@@ -573,7 +573,7 @@ class elements {
   // Whose bytes are all that there is to it.
   static constexpr bool is_plain = std::is_trivially_copyable_v<T> && !has_far_pointers<T>;
   [[nodiscard]] static bool is_zeros(const T& value) {
-    const auto* const bytes = reinterpret_cast<const std::byte*>(&value);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(std::addressof(value));
     return std::all_of(bytes, bytes + sizeof(T), [](std::byte one) { return one == std::byte{0}; });
   }
 

@@ -157,12 +157,12 @@ void construct_object(const tag& in, owner_word& owner, bool lasting, Arguments&
   require_relocatable<T>();
   give_way(in);
   const scope here(in.home());
-  std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>(), alignof(T), lasting);
-#if defined(FARHEAP_CHECKED)
-  // Scopes that end in the constructor do not take the object away.
-  static_cast<void>(here.reach(owner, true, lasting));
-#endif
   try {
+    std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>(), alignof(T), lasting);
+#if defined(FARHEAP_CHECKED)
+    // Scopes that end in the constructor do not take the object away.
+    static_cast<void>(here.reach(owner, true, lasting));
+#endif
     new (at) T(std::forward<Arguments>(arguments)...);
   } catch (...) {
     release(owner, may_own_others<T>);
@@ -177,42 +177,74 @@ template <typename T, typename... Arguments>
 void make_object(const tag& in, owner_word& owner, const non_temporal_t& /*how*/, Arguments&&... arguments) {
   construct_object<T>(in, owner, false, std::forward<Arguments>(arguments)...);
 }
+
+// Elements of an array above a page are made and destroyed in scopes of so many: what they own can leave between two.
+template <typename T>
+inline constexpr std::size_t elements_a_scope = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);
+
+// Destroys elements of an array above a page. Some of them may be lost.
+template <typename T>
+void destroy_large_array(owner_word& owner, std::size_t all) {
+  const auto destroy_some = [&](std::size_t first, std::size_t count) {
+    const scope here(runtime_of(owner));
+    return unless_lost([&] {
+      std::byte* const at = here.reach_part(owner, first * sizeof(T), count * sizeof(T), true, false);
+      std::destroy_n(std::launder(reinterpret_cast<T*>(at)), count);
+    });
+  };
+  for (std::size_t first = 0; first < all; first += elements_a_scope<T>) {
+    const std::size_t count = std::min(elements_a_scope<T>, all - first);
+    if (destroy_some(first, count)) continue;
+    for (std::size_t i = first; i < first + count; ++i) static_cast<void>(destroy_some(i, 1));
+  }
+}
+
+// Makes value-initialised elements of an array above a page. Has destroyed all of them when it throws.
+template <typename T>
+void construct_large_array(owner_word& owner, std::size_t all, bool lasting) {
+  for (std::size_t first = 0; first < all; first += elements_a_scope<T>) {
+    const std::size_t count = std::min(elements_a_scope<T>, all - first);
+    try {
+      const scope here(runtime_of(owner));
+      std::byte* const at = here.reach_part(owner, first * sizeof(T), count * sizeof(T), true, lasting);
+      std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
+    } catch (...) {
+      if constexpr (!std::is_trivially_destructible_v<T>) destroy_large_array<T>(owner, first);
+      throw;
+    }
+  }
+}
+
 template <typename T>
 void make_array(const tag& in, owner_word& owner, std::size_t count, bool lasting = true) {
   require_relocatable<T>();
   if (count > (std::size_t{1} << 46) / sizeof(T)) throw std::bad_array_new_length();
   if (count == 0) return;
   give_way(in);
-  const scope here(in.home());
-  std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>(), alignof(T), lasting);
-#if defined(FARHEAP_CHECKED)
-  static_cast<void>(here.reach(owner, true, lasting));
-#endif
-  // Pages of large arrays are zeros already; to write them would bring them all in.
-  if (count * sizeof(T) > 4096 && starts_as_zeros<T>()) return;
+  const bool is_large = count * sizeof(T) > 4096;
   try {
-    std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
+    {
+      const scope here(in.home());
+      std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>(), alignof(T), lasting);
+#if defined(FARHEAP_CHECKED)
+      static_cast<void>(here.reach(owner, true, lasting));
+#endif
+      if (!is_large) std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
+    }
+    // Pages of large arrays are zeros already; to write them would bring them all in.
+    if (is_large && !starts_as_zeros<T>()) construct_large_array<T>(owner, count, lasting);
   } catch (...) {
     release(owner, may_own_others<T>);
     throw;
   }
 }
 
-// Destroys elements of an array above a page. Some of them may be lost.
-template <typename T>
-void destroy_large_array(const scope& here, owner_word& owner) {
-  constexpr std::size_t most = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);
-  const std::size_t all = bytes_of(owner) / sizeof(T);
-  const auto destroy_some = [&](std::size_t first, std::size_t count) {
-    return unless_lost([&] {
-      std::byte* const at = here.reach_part(owner, first * sizeof(T), count * sizeof(T), true, false);
-      std::destroy_n(std::launder(reinterpret_cast<T*>(at)), count);
-    });
-  };
-  for (std::size_t first = 0; first < all; first += most) {
-    const std::size_t count = std::min(most, all - first);
-    if (destroy_some(first, count)) continue;
-    for (std::size_t i = first; i < first + count; ++i) static_cast<void>(destroy_some(i, 1));
+// Brings in what a dereference of an object above 64 KiB does not. An access to it could not tell that it is lost.
+inline void bring_in_rest(const scope& here, owner_word& owner) {
+  constexpr std::size_t most = std::size_t{64} << 10;
+  const std::size_t all = bytes_of(owner);
+  for (std::size_t done = most; done < all; done += most) {
+    static_cast<void>(here.reach_part(owner, done, std::min(most, all - done), true, false));
   }
 }
 
@@ -220,17 +252,18 @@ void destroy_large_array(const scope& here, owner_word& owner) {
 template <typename T>
 void destroy_now(owner_word& owner) {
   using element = std::remove_extent_t<T>;
-  const std::uint64_t value = owner.load(std::memory_order_relaxed);
   if constexpr (!std::is_trivially_destructible_v<element>) {
-    const scope here(runtime_of(owner));
-    if (std::is_array_v<T> && word::is_huge(value)) {
-      destroy_large_array<element>(here, owner);
+    const bool is_huge = word::is_huge(owner.load(std::memory_order_relaxed));
+    if (std::is_array_v<T> && is_huge) {
+      destroy_large_array<element>(owner, bytes_of(owner) / sizeof(element));
     } else {
+      const scope here(runtime_of(owner));
       static_cast<void>(unless_lost([&] {
         auto* const first = std::launder(reinterpret_cast<element*>(here.reach(owner, true, false)));
         if constexpr (std::is_array_v<T>) {
           std::destroy_n(first, bytes_of(owner) / sizeof(element));
         } else {
+          if (is_huge) bring_in_rest(here, owner);
           first->~element();
         }
       }));

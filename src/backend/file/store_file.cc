@@ -171,7 +171,10 @@ result<void> store_file::open_named(const std::string& path, bool exists) {
                    "name a directory, a new file or a block device that you may write to");
   }
   if (!lock_alone(descriptor_)) {
-    return failure(path, "is in use by another process", errno, "name another file, or a directory");
+    const bool is_held = errno == EWOULDBLOCK;
+    return failure(path, is_held ? "is in use by another far heap, of this process or of another" : "cannot be locked",
+                   is_held ? 0 : errno,
+                   "name another file, or a directory, in which each far heap has a file of its own");
   }
   struct stat status{};
   const bool known = fstat(descriptor_, &status) == 0;
