@@ -470,9 +470,9 @@ bool can_be_doubled(const llvm::Loop& loop) {
     for (const llvm::Instruction& one : *block) {
       if (!one.isDebugOrPseudoInst() && ++instructions > most_copied) return false;
       const auto* const call = llvm::dyn_cast<llvm::CallBase>(&one);
-      if (one.getType()->isTokenTy() || (call != nullptr && (call->cannotDuplicate() || call->isConvergent()))) {
-        return false;
-      }
+      if (one.getType()->isTokenTy()) return false;
+      // Assembly may define symbols.
+      if (call != nullptr && (call->cannotDuplicate() || call->isConvergent() || call->isInlineAsm())) return false;
     }
   }
   return true;

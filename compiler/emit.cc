@@ -23,11 +23,12 @@ bool leads_to_local(const llvm::Value* object) {
   return variable != nullptr && (is_annotated(*variable, local_mark) || is_annotated(*variable, local_region_mark));
 }
 
-// The slow paths exist for programs of 64 bits. A build may compile other parts with the same compiler, for a GPU, a
-// virtual machine of the kernel, or a boot loader.
+// The slow paths exist for programs of 64 bits on Linux. A build may compile other parts with the same compiler: for a
+// GPU, a virtual machine of the kernel, the kernel itself, a boot loader, or Windows.
 bool is_for_us(const llvm::Module& module) {
-  return llvm::Triple(module.getTargetTriple()).getArch() == llvm::Triple::x86_64 &&
-         module.getDataLayout().getPointerSizeInBits() == 64;
+  const llvm::Triple target(module.getTargetTriple());
+  return target.getArch() == llvm::Triple::x86_64 && target.isOSLinux() &&
+         module.getDataLayout().getPointerSizeInBits() == 64 && module.getCodeModel() != llvm::CodeModel::Kernel;
 }
 
 }  // namespace
@@ -268,7 +269,7 @@ bool may_be_far(const llvm::Instruction& access, const llvm::Value* pointer, con
     return false;
   }
   const llvm::Value* const object = llvm::getUnderlyingObject(pointer, 12);
-  if (llvm::isa<llvm::AllocaInst>(object)) {
+  if (llvm::isa<llvm::AllocaInst>(object) || pointer->isSwiftError()) {
     *why = "on the stack";
     return false;
   }

@@ -11,6 +11,7 @@ SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, 
 SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop);
 
 const struct far_compiled_objects* __farheap_objects;
+far_compiled_thread_memory_call* __farheap_thread_memory;
 
 /* A loop that looks at memory ahead of itself, one for all of its gathers. Threads share it, and do not agree about it:
  * what they lose is a needless look, or a trap. */
@@ -40,6 +41,61 @@ static void note_looks(struct far_loop* loop, uint64_t looks, bool found) {
     __atomic_store_n(&loop->rests_until, now + rest, __ATOMIC_RELAXED);
   }
   __atomic_store_n(&loop->rest, rest, __ATOMIC_RELAXED);
+}
+
+/* What a thread knows of each gather of the loop that it is in. Of wrong knowledge, as after a jump out of the loop,
+ * come a needless look or a trap; so it is with columns and looks, below. */
+struct gather_memory {
+  const char* next; /* the indices of the next call */
+  bool is_resident; /* all pages that they lead to were */
+};
+
+/* Of a loop's last walk through a column. A loop around it often comes back to the same pages many times, as from one
+ * column of a matrix to the next. */
+struct column_memory {
+  const struct far_column* column;
+  const char* start;
+  int64_t step;
+  uint64_t iterations;
+  uintptr_t low; /* walks that begin from here to `high` need no look, */
+  uintptr_t high;
+  uint64_t evicted; /* if no batch of pages, or few for so many rows, has left since this was *has_evicted */
+  int64_t margin;   /* so far beside its rows it looks, for the walks that follow: downwards if negative */
+  bool needs_look;  /* this walk */
+};
+
+/* Of accesses whose addresses the loop computes: the loop's code goes through the addresses to come, in two passes. */
+struct look_memory {
+  const struct far_loop* loop; /* of the last call, */
+  uint64_t next;               /* and after how many iterations the one comes that it has looked ahead for */
+  bool is_resident;            /* all pages that it saw were */
+  bool looks;
+  bool copies;           /* objects are copied in place of a second pass (-ffar-objects) */
+  bool waits;            /* in the second pass, */
+  bool waits_if_missing; /* or only if the first one found something */
+  uint64_t missing;
+};
+
+/* Objects that the first pass has found to be on missing pages (-ffar-objects), copied so many at a time. */
+enum { most_wanted = 40 };
+_Static_assert(most_wanted <= far_compiled_most_copies, "the runtime takes them");
+struct wanted_objects {
+  const void* addresses[most_wanted];
+  size_t count;
+};
+
+struct thread_memory {
+  struct gather_memory gathers[4];
+  struct column_memory columns[2];
+  struct look_memory looks[5];
+  struct wanted_objects wanted;
+};
+_Static_assert(sizeof(struct thread_memory) <= far_compiled_thread_bytes, "the runtime keeps so much");
+
+/* The calling thread's. Null without a runtime, and with one of a release that keeps none: then nothing is looked at.
+ */
+static struct thread_memory* memory_of_thread(void) {
+  return __farheap_thread_memory != NULL ? __farheap_thread_memory() : NULL;
 }
 
 /* Accesses base + scale * index. `kind`: pack_gather() of runtime_names.h. */
@@ -115,21 +171,14 @@ static uint64_t look_up(const struct far_hint_view* view, const struct gather* a
   return end_look(&look);
 }
 
-/* What a thread knows of each gather of the loop that it is in. Of wrong knowledge, as after a jump out of the loop,
- * come a needless look or a trap. */
-struct gather_memory {
-  const char* next; /* the indices of the next call */
-  bool is_resident; /* all pages that they lead to were */
-};
-__attribute__((tls_model("initial-exec"))) static __thread struct gather_memory remembered[4];
-
 /* Apart from the short way of loops that rest, which then saves no registers. */
 __attribute__((preserve_most, cold, noinline)) static void gather_now(const char* indices, const char* base,
                                                                       uint64_t chunk, uint64_t rest, uint64_t kind,
                                                                       struct far_loop* loop) {
   const struct far_hint_view* const view = far_hint_view_here;
-  if (view == NULL || view->bytes == 0) return;
-  struct gather_memory* const memory = &remembered[kind >> 3 & 3];
+  struct thread_memory* const thread = memory_of_thread();
+  if (view == NULL || view->bytes == 0 || thread == NULL) return;
+  struct gather_memory* const memory = &thread->gathers[kind >> 3 & 3];
   const bool begins = (kind & 2) != 0;
   const bool is_known = !begins && memory->next == indices;
   memory->next = indices + (int64_t)chunk * (int16_t)(kind >> 16);
@@ -164,20 +213,6 @@ struct far_column {
 };
 enum { of_writes = 1, is_here = 2 };
 
-/* What a thread knows of a loop's last walk through a column. A loop around it often comes back to the same pages many
- * times, as from one column of a matrix to the next. */
-struct column_memory {
-  const struct far_column* column;
-  const char* start;
-  int64_t step;
-  uint64_t iterations;
-  uintptr_t low; /* walks that begin from here to `high` need no look, */
-  uintptr_t high;
-  uint64_t evicted; /* if no batch of pages, or few for so many rows, has left since this was *has_evicted */
-  int64_t margin;   /* so far beside its rows it looks, for the walks that follow: downwards if negative */
-  bool needs_look;  /* this walk */
-};
-__attribute__((tls_model("initial-exec"))) static __thread struct column_memory columns[2];
 /* A look at so many rows costs less than a batch of pages that leave. */
 static const uint64_t rows_of_a_batch = 4096;
 /* Of no more rows, what the walks that follow are going to need beside them is fetched, too, and some of it is waited
@@ -248,8 +283,9 @@ static uint64_t look_at_rows(const struct column_memory* memory, uint64_t from, 
 SLOW_PATH void __farheap_column(const char* from, int64_t step, uint64_t iterations, uint64_t rest,
                                 const struct far_column* column) {
   const struct far_hint_view* const view = far_hint_view_here;
-  if (view == NULL || view->bytes == 0) return;
-  struct column_memory* const memory = &columns[(uintptr_t)column / sizeof *column % 2];
+  struct thread_memory* const thread = memory_of_thread();
+  if (view == NULL || view->bytes == 0 || thread == NULL) return;
+  struct column_memory* const memory = &thread->columns[(uintptr_t)column / sizeof *column % 2];
   const uint64_t done = iterations - rest;
   const char* const start = (column->kind & is_here) == 0 ? from : from - done * (uint64_t)step;
   if (done == 0 || memory->column != column || memory->start != start || memory->step != step) {
@@ -267,38 +303,15 @@ SLOW_PATH void __farheap_column(const char* from, int64_t step, uint64_t iterati
   if (done != 0 || missing != 0) look_at_rows(memory, done, end, waited_for(memory->margin), now);
 }
 
-/* Of accesses whose addresses the loop computes, the loop's code goes through the addresses to come, in two passes. */
-struct look_memory {
-  const struct far_loop* loop; /* of the last call, */
-  uint64_t next;               /* and after how many iterations the one comes that it has looked ahead for */
-  bool is_resident;            /* all pages that it saw were */
-  bool looks;
-  bool copies;           /* objects are copied in place of a second pass (-ffar-objects) */
-  bool waits;            /* in the second pass, */
-  bool waits_if_missing; /* or only if the first one found something */
-  uint64_t missing;
-};
-__attribute__((tls_model("initial-exec"))) static __thread struct look_memory looks[5];
-
-/* Objects that the first pass has found to be on missing pages (-ffar-objects), copied so many at a time: each library
- * that is opened later takes this from what the C library keeps for all of them. */
-enum { most_wanted = 40 };
-_Static_assert(most_wanted <= far_compiled_most_copies, "the runtime takes them");
-__attribute__((tls_model("initial-exec"))) static __thread struct {
-  const void* addresses[most_wanted];
-  size_t count;
-} wanted_objects;
-
 /* Without copies, and with a runtime that knows none, the pages come as they do for other loops. */
 static bool copies_are_kept(void) {
-  return __farheap_objects != NULL &&
-         __farheap_objects->make_copies(wanted_objects.addresses, 0) != far_compiled_no_copies;
+  return __farheap_objects != NULL && __farheap_objects->make_copies(NULL, 0) != far_compiled_no_copies;
 }
 
-static uint64_t copy_wanted_objects(void) {
-  const size_t count = wanted_objects.count;
-  wanted_objects.count = 0;
-  return count != 0 ? __farheap_objects->make_copies(wanted_objects.addresses, count) : 0;
+static uint64_t copy_wanted(struct wanted_objects* wanted) {
+  const size_t count = wanted->count < most_wanted ? wanted->count : most_wanted;
+  wanted->count = 0;
+  return count != 0 ? __farheap_objects->make_copies(wanted->addresses, count) : 0;
 }
 
 /* Before a pass. `kind`: bit 0, it writes; bit 1, the pass; from bit 2, which one of its loop it is; 4: it follows
@@ -308,10 +321,12 @@ static uint64_t copy_wanted_objects(void) {
  * pass missing pages are requested, of this chunk only if it is not known from before; in the second one, those of this
  * chunk are waited for. */
 SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, uint64_t rest, struct far_loop* loop) {
-  struct look_memory* const memory = &looks[kind >> 2 & 7];
+  struct thread_memory* const thread = memory_of_thread();
+  if (thread == NULL) return 0;
+  struct look_memory* const memory = &thread->looks[kind >> 2 & 7];
   if ((kind & 2) != 0) {
     if (!memory->looks) return 0;
-    if (memory->copies) memory->missing += copy_wanted_objects();
+    if (memory->copies) memory->missing += copy_wanted(&thread->wanted);
     memory->is_resident = memory->missing == 0;
     note_looks(loop, chunk, memory->missing != 0);
     if (memory->copies) return 0;
@@ -334,14 +349,16 @@ SLOW_PATH uint64_t __farheap_look(uint64_t kind, uint64_t done, uint64_t chunk, 
 /* An address of a missing page. */
 SLOW_PATH void __farheap_ahead(const void* address, uint64_t kind, struct far_loop* loop) {
   const struct far_hint_view* const view = view_of(address);
-  if (view == NULL) return;
-  struct look_memory* const memory = &looks[kind >> 2 & 7];
+  struct thread_memory* const thread = memory_of_thread();
+  if (view == NULL || thread == NULL) return;
+  struct look_memory* const memory = &thread->looks[kind >> 2 & 7];
   if (memory->copies) {
+    struct wanted_objects* const wanted = &thread->wanted;
     /* A signal handler may come here when the list is full, too. */
-    const size_t at = wanted_objects.count < most_wanted ? wanted_objects.count : 0;
-    wanted_objects.addresses[at] = address;
-    wanted_objects.count = at + 1;
-    if (at + 1 == most_wanted) memory->missing += copy_wanted_objects();
+    const size_t at = wanted->count < most_wanted ? wanted->count : 0;
+    wanted->addresses[at] = address;
+    wanted->count = at + 1;
+    if (at + 1 == most_wanted) memory->missing += copy_wanted(wanted);
     return;
   }
   const bool waits = (kind & 2) != 0;

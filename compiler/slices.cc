@@ -253,6 +253,12 @@ bool is_read_unless_null(const llvm::LoadInst& load, const llvm::LoadInst& point
   return branch->getSuccessor(test->getPredicate() == llvm::ICmpInst::ICMP_EQ ? 1 : 0) == place;
 }
 
+// As of -ffast-math.
+bool is_loose_arithmetic(const llvm::Instruction* one) {
+  const auto* const arithmetic = llvm::dyn_cast<llvm::FPMathOperator>(one);
+  return arithmetic != nullptr && arithmetic->getFastMathFlags().any();
+}
+
 // Where the loop goes from the number that it reads, if it computes an address by it. That address is only looked at.
 std::optional<follow> address_by(const llvm::LoadInst& number, const slice& one, const llvm::Loop& loop,
                                  llvm::ScalarEvolution& evolution, const llvm::DominatorTree& dominators) {
@@ -281,6 +287,8 @@ std::optional<follow> address_by(const llvm::LoadInst& number, const slice& one,
 
 void find_followed(slice& one, const llvm::Loop& loop, llvm::ScalarEvolution& evolution,
                    const llvm::DominatorTree& dominators, llvm::AAResults& aliases) {
+  // What may be calculated in another order may be so in the copy alone, which would read beside the loop's place.
+  if (llvm::any_of(one.computed, is_loose_arithmetic)) return;
   const llvm::DataLayout& layout = loop.getHeader()->getDataLayout();
   // All that the copy reads to come to the next address.
   llvm::SmallVector<const llvm::LoadInst*, 8> loads;

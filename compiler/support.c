@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 /* How far ahead of the loop its streams are fetched. */
@@ -322,16 +323,26 @@ static void start_runtime(int count, char** arguments) {
   _exit(127);
 }
 
+/* A library may be opened in the middle of a run, which must not begin again. */
+static bool is_in_program(void) {
+  Dl_info program, here;
+  return dladdr((void*)getauxval(AT_PHDR), &program) == 0 || dladdr(&__farheap_compiled, &here) == 0 ||
+         program.dli_fbase == here.dli_fbase;
+}
+
 /* For each library: its own. The C library hands the program's arguments to constructors. */
 __attribute__((constructor)) static void join(int count, char** arguments) {
   far_compiled_join_call* call = far_compiled_join;
   far_compiled_find_objects_call* find = far_compiled_find_objects;
+  far_compiled_thread_memory_call* memory = far_compiled_thread_memory;
   far_hint_bind();
   if (find == NULL) *(void**)(void*)&find = dlsym(NULL, "far_compiled_find_objects");
   if (find != NULL) __farheap_objects = find();
+  if (memory == NULL) *(void**)(void*)&memory = dlsym(NULL, "far_compiled_thread_memory");
+  __farheap_thread_memory = memory;
   if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_join");
   if (call != NULL) return call(&__farheap_compiled);
-  start_runtime(count, arguments);
+  if (is_in_program()) start_runtime(count, arguments);
 }
 
 __attribute__((destructor)) static void leave(void) {

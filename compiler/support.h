@@ -15,6 +15,7 @@
 
 extern HIDDEN struct far_compiled __farheap_compiled;
 extern HIDDEN const struct far_compiled_objects* __farheap_objects;
+extern HIDDEN far_compiled_thread_memory_call* __farheap_thread_memory;
 
 static inline const struct far_hint_view* view_of(const void* address) {
   const struct far_hint_view* const view = far_hint_view_here;

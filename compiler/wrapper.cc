@@ -53,11 +53,13 @@ struct request {
   bool off = false;
   bool lto = false;                  // the passes run when it is linked
   bool links = true;                 // unless an option says otherwise
-  std::vector<std::string> inputs;   // files
+  std::string language;              // of the files that follow, or empty: by their names
+  std::vector<std::string> inputs;   // files, other than headers
   bool libraries = false;            // -lNAME
   bool no_c_library = false;         // -nostdlib and the like
   bool c_library = false;            // named nevertheless
-  bool foreign = false;              // for another processor
+  bool foreign = false;              // for another processor, another system, or the kernel
+  bool narrow = false;               // for 32 bits
   std::string object_bytes;          // of -ffar-objects, or empty
   std::string profile;               // a folder of `farheap trace`, or empty
   std::vector<std::string> passed;   // clang's own
@@ -161,30 +163,59 @@ bool take_own(std::string_view name, std::string_view option, request& wanted) {
   return true;
 }
 
-bool is_for_x86_64(std::string_view target) {
-  return starts_with(target, "x86_64") || starts_with(target, "amd64");
+// The target, such as x86_64-linux-gnu, that code is compiled for.
+void read_target(std::string_view target, request& wanted) {
+  const bool is_narrow = target.size() >= 4 && target[0] == 'i' && target.substr(2, 2) == "86";
+  const bool is_wide = starts_with(target, "x86_64") || starts_with(target, "amd64");
+  wanted.foreign = !(is_narrow || is_wide) || target.find("linux") == target.npos || target.find("x32") != target.npos;
+  wanted.narrow = is_narrow;
+}
+
+// Whether the file becomes a precompiled header, which is not linked: by the language that -x says, or by its name.
+bool is_header(std::string_view path, const std::string& language) {
+  constexpr std::array endings{".h", ".hh", ".hp", ".hpp", ".hxx", ".h++", ".H"};
+  if (!language.empty()) return language.find("header") != language.npos;
+  const std::string ending = std::filesystem::path(path).extension().string();
+  return std::find(endings.begin(), endings.end(), ending) != endings.end();
+}
+
+// Options for the linker, one after the other with commas in between, that make an object of objects.
+bool makes_object(std::string_view options) {
+  for (std::string_view rest = options; !rest.empty();) {
+    const std::string_view one = rest.substr(0, rest.find(','));
+    if (one == "-r" || one == "--relocatable" || one == "-relocatable") return true;
+    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+  }
+  return false;
 }
 
 // Reads the option at `words[i]` and its argument, and returns how many words these are.
 std::size_t read_option(const std::vector<std::string>& words, std::size_t i, request& wanted) {
   constexpr std::string_view target = "--target=";
+  constexpr std::string_view linker = "-Wl,";
+  constexpr std::string_view language = "-x";
   const std::string_view option = words[i];
   if (takes_next(option) && i + 1 < words.size()) {
-    if (option == "-target") wanted.foreign = !is_for_x86_64(words[i + 1]);
+    if (option == "-target") read_target(words[i + 1], wanted);
     if (option == "-l") wanted.c_library |= words[i + 1] == "c";
+    if (option == "-x") wanted.language = words[i + 1] == "none" ? "" : words[i + 1];
+    if (option == "-Xlinker") wanted.links &= !makes_object(words[i + 1]);
     return 2;
   }
   wanted.links &= !prevents_linking(option);
   if (starts_with(option, "-flto")) wanted.lto = true;
   if (option == "-fno-lto") wanted.lto = false;
-  if (starts_with(option, target)) wanted.foreign = !is_for_x86_64(option.substr(target.size()));
-  if (option == "-m32" || option == "-mx32" || option == "-m16") wanted.foreign = true;
-  if (option == "-m64") wanted.foreign = false;
+  if (starts_with(option, target)) read_target(option.substr(target.size()), wanted);
+  if (option == "-mcmodel=kernel") wanted.foreign = true;
+  if (starts_with(option, linker)) wanted.links &= !makes_object(option.substr(linker.size()));
+  if (starts_with(option, language)) wanted.language = option.substr(language.size());
+  if (option == "-m32" || option == "-mx32" || option == "-m16") wanted.narrow = true;
+  if (option == "-m64") wanted.narrow = false;
   if (option == "-nostdlib" || option == "-nodefaultlibs" || option == "-nolibc") wanted.no_c_library = true;
   if (option == "-lc" || starts_with(option, "-l:libc.")) wanted.c_library = true;
   if (starts_with(option, "-l")) {
     wanted.libraries = true;
-  } else if (!starts_with(option, "-") || option == "-") {
+  } else if ((!starts_with(option, "-") || option == "-") && !is_header(option, wanted.language)) {
     wanted.c_library |= starts_with(std::filesystem::path(option).filename().string(), "libc.");
     wanted.inputs.emplace_back(option);
   }
@@ -233,8 +264,8 @@ request read_arguments(std::string_view name, int count, char** arguments) {
       i += read_option(wanted.passed, i, wanted);
     }
   }
-  // The support is for x86-64, and so are the passes.
-  wanted.links &= (wanted.libraries || !wanted.inputs.empty()) && !wanted.foreign;
+  // The support is for x86-64 and Linux, and so are the passes.
+  wanted.links &= (wanted.libraries || !wanted.inputs.empty()) && !wanted.foreign && !wanted.narrow;
   return wanted;
 }
 
@@ -371,7 +402,10 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
       command.emplace_back("-fpass-plugin=" + plugin);
       // Loaded early, too, so that clang knows the plugin's options.
       if (!options.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
-      for (const std::string& option : options) command.insert(command.end(), {"-mllvm", option});
+      // For the compiler alone: the assembler does not load plugins, and would not know them.
+      for (const std::string& option : options) {
+        command.insert(command.end(), {"-Xclang", "-mllvm", "-Xclang", option});
+      }
     } else {
       command.emplace_back("-fpass-plugin=" + plugin);
       command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});

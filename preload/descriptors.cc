@@ -1,8 +1,11 @@
-// The functions that close descriptors. Daemons and shells close all that they do not know. The runtime's must survive
-// that, because without its userfaultfd, memory that is not resident would read as zeros.
+// The functions that close descriptors, or part the table of them from that of other threads. Daemons and shells close
+// all that they do not know. The runtime's must survive that, because without its userfaultfd, memory that is not
+// resident would read as zeros.
 #include "preload/descriptors.h"
 
 #include <dlfcn.h>
+#include <linux/close_range.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,6 +16,8 @@
 #include "far/detail/api.h"
 #include "platform/own_descriptors.h"
 #include "platform/runtime_thread.h"
+#include "preload/runtime.h"
+#include "preload/thread_ends.h"
 
 namespace far::preload {
 namespace {
@@ -29,8 +34,19 @@ bool is_protected(long descriptor) {
   return platform::is_own_descriptor(number) && !platform::on_runtime_thread();
 }
 
+// A program with one thread has a table of descriptors of its own: to ask for one changes nothing. With ours beside it
+// there would be two, of which ours would not have what the program's thread opens for the runtime, nor the other way.
+bool has_table_of_its_own() {
+  if (active_pager() == nullptr || platform::on_runtime_thread()) return false;
+  const int saved_errno = errno;
+  const bool is_alone = is_only_thread();
+  errno = saved_errno;
+  return is_alone;
+}
+
 // Closes the descriptors between ours.
 int close_others(unsigned first, unsigned last, unsigned flags) {
+  if ((flags & CLOSE_RANGE_UNSHARE) != 0 && has_table_of_its_own()) flags &= ~unsigned{CLOSE_RANGE_UNSHARE};
   if (first > last) return static_cast<int>(syscall(SYS_close_range, first, last, flags));
   unsigned start = first;
   for (unsigned number = first; number <= std::min(last, highest_noted); ++number) {
@@ -54,6 +70,11 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
                           (replaces(number, arguments) && is_protected(arguments[1]));
   if (is_refused) {
     *result = -EBADF;
+    return true;
+  }
+  if (number == SYS_unshare && (arguments[0] & CLONE_FILES) != 0 && has_table_of_its_own()) {
+    const long left = syscall(SYS_unshare, arguments[0] & ~long{CLONE_FILES});
+    *result = left == 0 ? 0 : -errno;
     return true;
   }
   if (number != SYS_close_range) return false;
@@ -95,6 +116,13 @@ FAR_API int dup3(int from, int to, int flags) {
 
 FAR_API int close_range(unsigned first, unsigned last, int flags) {
   return far::preload::close_others(first, last, static_cast<unsigned>(flags));
+}
+
+FAR_API int unshare(int flags) noexcept {
+  using function = int (*)(int);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "unshare"));
+  if ((flags & CLONE_FILES) != 0 && far::preload::has_table_of_its_own()) flags &= ~CLONE_FILES;
+  return next(flags);
 }
 
 FAR_API void closefrom(int first) {

@@ -1,22 +1,32 @@
-// The functions by which a thread changes its own rights alone. The runtime's threads follow, so that the program does
-// not notice them (platform/thread_identity.h).
+// The functions by which a thread changes its own rights or namespaces alone. The runtime's threads follow, or step
+// aside, so that the program does not notice them (platform/thread_identity.h).
+#include "preload/identity.h"
+
 #include <dlfcn.h>
 #include <linux/capability.h>
 #include <linux/prctl.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdarg>
 #include <cstring>
 
 #include "base/log.h"
 #include "far/detail/api.h"
+#include "platform/page_merging.h"
 #include "platform/runtime_thread.h"
 #include "platform/thread_identity.h"
 #include "preload/restricted_program.h"
 #include "preload/runtime.h"
 
 namespace {
+
+// As in linux/prctl.h, which older systems have without them.
+constexpr long set_memory_merge = 67;
+constexpr long get_memory_merge = 68;
 
 bool changes_rights(int option) {
   switch (option) {
@@ -39,7 +49,36 @@ void mirror(long number, long first, long second, long third = 0, long fourth = 
 
 }  // namespace
 
+namespace far::preload {
+
+void leave_folders_to_program() noexcept {
+  mirror(SYS_unshare, CLONE_FS, 0);
+}
+
+bool serve_page_merging(long option, const std::array<unsigned long, 4>& rest, long* result) noexcept {
+  const bool sets = option == set_memory_merge;
+  if ((!sets && option != get_memory_merge) || active_pager() == nullptr || platform::on_runtime_thread()) return false;
+  // The kernel is to say whether it can do this, and whether the call is right.
+  const bool is_right = rest[1] == 0 && rest[2] == 0 && rest[3] == 0 && (sets || rest[0] == 0);
+  const int saved_errno = errno;
+  const bool is_known = is_right && syscall(SYS_prctl, get_memory_merge, 0, 0, 0, 0) >= 0;
+  errno = saved_errno;
+  if (!is_known) return false;
+  if (sets) platform::want_page_merging(rest[0] != 0);
+  *result = sets || !platform::wants_page_merging() ? 0 : 1;
+  return true;
+}
+
+}  // namespace far::preload
+
 extern "C" {
+
+FAR_API int setns(int descriptor, int kinds) noexcept {
+  using function = int (*)(int, int);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "setns"));
+  far::preload::leave_folders_to_program();
+  return next(descriptor, kinds);
+}
 
 FAR_API int prctl(int option, ...) {
   using function = int (*)(int, ...);
@@ -51,6 +90,9 @@ FAR_API int prctl(int option, ...) {
   const auto fourth = va_arg(rest, unsigned long);
   const auto fifth = va_arg(rest, unsigned long);
   va_end(rest);
+  long served = 0;
+  if (far::preload::serve_page_merging(option, {second, third, fourth, fifth}, &served))
+    return static_cast<int>(served);
   if (far::preload::restricts_calls(SYS_prctl, option)) far::preload::note_restriction();
   const int result = next(option, second, third, fourth, fifth);
   if (result == 0 && changes_rights(option)) {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -100,6 +101,22 @@ bool listens_in_time(pid_t process) {
   return false;
 }
 
+// It serves some requests at a time, and each may wait for its far tier.
+bool is_brought_by(pid_t process, const std::string& request) {
+  constexpr int most_seconds = 30;
+  constexpr useconds_t wait_us = 10'000;
+  timespec start{};
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  do {
+    const result<std::string> reply = control::send_control_request(process, request);
+    if (reply.ok() || reply.error().code != EAGAIN) return reply.ok();
+    usleep(wait_us);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  } while (now.tv_sec - start.tv_sec < most_seconds);
+  return false;
+}
+
 }  // namespace
 
 bool is_sensible(std::span<const iovec> vectors) noexcept {
@@ -126,8 +143,8 @@ bool bring_in_of_other(const process_transfer& transfer, const std::byte* place,
                               std::to_string(std::min(bytes, control::control_brought_bytes)) +
                               (transfer.writes ? " write" : " read");
   const pid_t process = process_of(transfer.process);
-  const bool is_brought = process > 0 && can_answer(process) && listens_in_time(process) &&
-                          control::send_control_request(process, request).ok();
+  const bool is_brought =
+      process > 0 && can_answer(process) && listens_in_time(process) && is_brought_by(process, request);
   errno = saved_errno;
   return is_brought;
 }

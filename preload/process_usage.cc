@@ -1,13 +1,12 @@
 #include "preload/process_usage.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 
 #include "base/units.h"
+#include "platform/kept_files.h"
 
 namespace far::preload {
 namespace {
@@ -18,13 +17,8 @@ std::uint64_t to_ns(const timeval& time) {
 
 // VmHWM counts this program alone; ru_maxrss would also count the programs before exec in this process.
 std::uint64_t read_peak_rss_bytes(std::uint64_t otherwise) {
-  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return otherwise;
   char text[4096];
-  const ssize_t got = read(file, text, sizeof text - 1);
-  close(file);
-  if (got <= 0) return otherwise;
-  text[got] = 0;
+  if (!platform::read_kept_text("/proc/self/status", text)) return otherwise;
   const char* line = std::strstr(text, "VmHWM:");
   return line == nullptr ? otherwise : std::strtoull(line + std::strlen("VmHWM:"), nullptr, 10) * kib;
 }

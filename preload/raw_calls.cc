@@ -20,6 +20,7 @@
 #include "platform/runtime_thread.h"
 #include "preload/descriptors.h"
 #include "preload/fork.h"
+#include "preload/identity.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
 #include "preload/memory_file.h"
@@ -288,6 +289,11 @@ bool serve_raw_call(long number, const call_arguments& arguments, long* result) 
     end_thread_without_c_library(number_of(arguments[0]));
   } else if (restricts_calls(number, arguments[0])) {
     note_restriction();
+  } else if (number == SYS_setns) {
+    leave_folders_to_program();
+  } else if (number == SYS_prctl) {
+    const auto rest = [&](std::size_t index) { return static_cast<unsigned long>(arguments[index]); };
+    served = serve_page_merging(number_of(arguments[0]), {rest(1), rest(2), rest(3), rest(4)}, result);
   } else {
     if (const char* const path = opened_path(number, arguments)) note_opening(path);
     served = serve_memory_call(number, arguments, result) || serve_memory_file(number, arguments, result) ||

@@ -370,6 +370,7 @@ void start() {
   pager::serve_compiled_code(*starting->pager);
   serve_forks(*starting->pager);
   watch_thread_ends();
+  static_cast<void>(read_process_usage());  // opens its file before the program begins
   start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
   serve_limits(*starting->pager);
   if (starting->mode == pager::fault_mode::in_line) {
@@ -463,7 +464,7 @@ void settle_in_child() noexcept {
   the_runtime->is_main.store(false);
   platform::know_kernel_limits();
   settling.assert_held();  // by this thread, which forked
-  the_runtime->control->stop_listening();
+  the_runtime->control->settle_in_child();
   the_runtime->far_runtimes.settle_in_child();
   the_runtime->counted_at_fork = count_since_start(*the_runtime);
   if (the_runtime->of_job != nullptr) the_runtime->of_job->forget_parent();
@@ -569,6 +570,11 @@ constexpr far_compiled_objects objects{read_object, copy_objects};
 
 extern "C" FAR_API const far_compiled_objects* far_compiled_find_objects() {
   return &objects;
+}
+
+extern "C" FAR_API void* far_compiled_thread_memory() {
+  alignas(void*) static constinit thread_local std::array<std::byte, far_compiled_thread_bytes> memory{};
+  return memory.data();
 }
 
 // See src/control/guest.h.

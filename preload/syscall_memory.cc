@@ -36,10 +36,11 @@ namespace {
 constexpr std::uint64_t largest_part_bytes = 8 * mib;
 constexpr std::uint64_t smallest_part_bytes = 64 * kib;  // granted even when too much is pinned already
 constexpr std::uint64_t largest_buffer_bytes = gib;
+constexpr std::uint64_t unlimited_bytes = ~std::uint64_t{0};
 constexpr unsigned most_attempts = 4;
 constexpr std::size_t first_guess_bytes = 512;
-constexpr std::size_t most_vectors = 1024;  // IOV_MAX
-constexpr std::size_t most_strings = std::size_t{1} << 16;
+constexpr std::size_t most_vectors = 1024;                  // IOV_MAX
+constexpr std::size_t most_strings = std::size_t{1} << 20;  // the kernel takes 6 MiB of them, pointers included
 
 // The pager counts up to 255 pins of a page. We stop before that, by counting in buckets that several pages share. A
 // page that cannot be pinned is only made resident, and the call is repeated if the page has left before the kernel
@@ -76,15 +77,6 @@ void unpin_runs(pager::pager& pager, guarded_call& call) {
     pinned_pages.fetch_sub(static_cast<std::int64_t>(run.pages));
   }
   call.run_count = 0;
-}
-
-// Whether a transfer is one message. If it is cut short, the rest is lost, or becomes another message.
-bool keeps_messages(long descriptor) {
-  int type = SOCK_STREAM;
-  socklen_t bytes = sizeof type;
-  const long failure = far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
-                                       reinterpret_cast<long>(&bytes));
-  return failure == 0 && type != SOCK_STREAM;
 }
 
 // Finds and pins what one attempt of a call touches.
@@ -148,6 +140,8 @@ class collector {
       case shape::fixed: return hold(memory, row.bytes);
       case shape::buffer:
         return hold(memory, std::min<std::size_t>(size_argument(row.count), largest_buffer_bytes) * row.bytes);
+      case shape::per_page:
+        return hold(memory, std::min<std::size_t>(size_argument(row.count) / page_bytes + 1, largest_buffer_bytes));
       case shape::transfer: return collect_transfer(row.pointer, row.count);
       case shape::vectors: return collect_vectors(row.pointer, row.count);
       case shape::message: return collect_message(memory);
@@ -164,13 +158,18 @@ class collector {
     }
   }
 
+  // Whether the call leaves what it reads, so that it cannot go on behind it.
+  [[nodiscard]] bool peeks() const { return call_.number == SYS_recvfrom && (call_.given[3] & MSG_PEEK) != 0; }
+
   // How much one call may pin now. Short transfers are legal; a budget full of pinned pages is not.
   [[nodiscard]] std::uint64_t part_bytes() const {
     const std::uint64_t budget = pager_.snapshot().budget_bytes;
     const std::uint64_t pinned = static_cast<std::uint64_t>(std::max<std::int64_t>(0, pinned_pages.load()))
                                  << page_shift;
     const std::uint64_t unpinned = budget / 4 > pinned ? budget / 4 - pinned : 0;
-    return std::max(smallest_part_bytes, std::min({largest_part_bytes, budget / 8, unpinned}));
+    const std::uint64_t most = std::min({largest_part_bytes, budget / 8, unpinned});
+    // Whole blocks of every device: O_DIRECT refuses others.
+    return std::max(smallest_part_bytes, round_down(most, smallest_part_bytes));
   }
 
   void collect_transfer(unsigned pointer, unsigned count) {
@@ -178,11 +177,31 @@ class collector {
     const std::size_t bytes = size_argument(count);
     if (!pager_.overlaps(memory, bytes)) return;
     std::size_t now = bytes;
-    if (bytes > smallest_part_bytes && !keeps_messages(call_.given[0]))
+    if (bytes > smallest_part_bytes && !(peeks() && bytes <= largest_part_bytes) && !keeps_messages(call_.given[0]))
       now = std::min<std::size_t>(bytes, part_bytes());
     call_.arguments[count] = static_cast<long>(now);
     call_.left = bytes - now;
     hold(memory, now);
+  }
+
+  // Pins the elements that fit into what `allow()` returns, and returns how many these are. 0: the first is too long,
+  // and goes in part. Elements before one that is too long, which are local, go alone.
+  template <typename Allow>
+  std::size_t hold_vectors(const iovec* vectors, std::size_t count, const Allow& allow) {
+    std::uint64_t allowed = 0;
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const iovec vector = vectors[i];
+      if (!pager_.overlaps(vector.iov_base, vector.iov_len)) continue;
+      if (allowed == 0) allowed = allow();
+      if (bytes + vector.iov_len > allowed && (bytes > 0 || i > 0)) return i;
+      const bool is_too_long = vector.iov_len > allowed;
+      if (is_too_long) call_.part = {vector.iov_base, allowed};
+      hold(static_cast<std::byte*>(vector.iov_base), is_too_long ? allowed : vector.iov_len);
+      if (is_too_long) return 0;
+      bytes += vector.iov_len;
+    }
+    return count;
   }
 
   // A call may name more memory than the budget holds. It is then shortened to the elements that fit, which is legal:
@@ -192,28 +211,18 @@ class collector {
     const std::size_t asked = size_argument(count);
     if (vectors == nullptr || asked > most_vectors) return;  // the kernel refuses it
     if (!hold_readable(argument(pointer), asked * sizeof(iovec))) return;
-    constexpr std::uint64_t whole = ~std::uint64_t{0};
-    std::uint64_t allowed = 0;
-    std::uint64_t bytes = 0;
-    for (std::size_t i = 0; i < asked; ++i) {
-      const iovec vector = vectors[i];
-      if (!pager_.overlaps(vector.iov_base, vector.iov_len)) continue;
-      if (allowed == 0) allowed = keeps_messages(call_.given[0]) ? whole : part_bytes();
-      if (bytes > 0 && bytes + vector.iov_len > allowed) {
-        call_.arguments[count] = static_cast<long>(i);
-        return;
-      }
-      if (vector.iov_len > allowed) {
-        // The elements before it, which are local, go alone; the first goes in part.
-        call_.arguments[count] = static_cast<long>(std::max<std::size_t>(i, 1));
-        if (i > 0) return;
-        call_.part = {vector.iov_base, allowed};
-        call_.arguments[pointer] = reinterpret_cast<long>(&call_.part);
-        return hold(static_cast<std::byte*>(vector.iov_base), allowed);
-      }
-      bytes += vector.iov_len;
-      hold(static_cast<std::byte*>(vector.iov_base), vector.iov_len);
-    }
+    const std::size_t fitting =
+        hold_vectors(vectors, asked, [&] { return keeps_messages(call_.given[0]) ? unlimited_bytes : part_bytes(); });
+    if (fitting == asked) return;
+    call_.arguments[count] = static_cast<long>(std::max<std::size_t>(fitting, 1));
+    if (fitting == 0) call_.arguments[pointer] = reinterpret_cast<long>(&call_.part);
+  }
+
+  // Who sends without waiting expects that not all of it is taken. What is not taken would be fetched each time.
+  [[nodiscard]] bool sends_without_waiting() const {
+    if (call_.number != SYS_sendmsg || keeps_messages(call_.given[0])) return false;
+    return (call_.given[2] & MSG_DONTWAIT) != 0 ||
+           (far_raw_syscall(SYS_fcntl, call_.given[0], F_GETFL) & O_NONBLOCK) != 0;
   }
 
   void collect_message(std::byte* memory) {
@@ -223,9 +232,13 @@ class collector {
     hold(static_cast<std::byte*>(message.msg_control), message.msg_controllen);
     if (message.msg_iov == nullptr || message.msg_iovlen > most_vectors) return;
     if (!hold_readable(reinterpret_cast<std::byte*>(message.msg_iov), message.msg_iovlen * sizeof(iovec))) return;
-    for (std::size_t i = 0; i < message.msg_iovlen; ++i) {
-      hold(static_cast<std::byte*>(message.msg_iov[i].iov_base), message.msg_iov[i].iov_len);
-    }
+    const std::size_t fitting = hold_vectors(message.msg_iov, message.msg_iovlen,
+                                             [&] { return sends_without_waiting() ? part_bytes() : unlimited_bytes; });
+    if (fitting == message.msg_iovlen) return;
+    call_.message = message;
+    call_.message.msg_iovlen = std::max<std::size_t>(fitting, 1);
+    if (fitting == 0) call_.message.msg_iov = &call_.part;
+    call_.arguments[1] = reinterpret_cast<long>(&call_.message);
   }
 
   void collect_messages(std::byte* memory, std::size_t count) {
@@ -238,8 +251,14 @@ class collector {
   void collect_strings(std::byte* memory) {
     auto* const strings = reinterpret_cast<std::byte**>(memory);
     if (strings == nullptr) return;
+    const std::byte* readable_end = memory;
     for (std::size_t i = 0; i < most_strings; ++i) {
-      if (!hold_readable(reinterpret_cast<std::byte*>(strings + i), sizeof(char*)) || strings[i] == nullptr) return;
+      auto* const place = reinterpret_cast<std::byte*>(strings + i);
+      if (place + sizeof(char*) > readable_end) {
+        if (!hold_readable(place, sizeof(char*))) return;
+        readable_end = page_of(place + sizeof(char*) - 1) + page_bytes;
+      }
+      if (strings[i] == nullptr) return;
       if (pager_.contains(strings[i])) hold(strings[i], std::strlen(reinterpret_cast<const char*>(strings[i])) + 1);
     }
   }
@@ -276,6 +295,7 @@ class collector {
   void collect_request(std::byte* memory) {
     const auto request = static_cast<unsigned>(call_.given[1]);
     guess(memory, std::max<std::size_t>(first_guess_bytes, _IOC_SIZE(request)));
+    for (const std::uintptr_t word : words_of(call_.given)) guess(reinterpret_cast<std::byte*>(word), 64 * kib);
     if (lists_interfaces(call_.number, call_.given)) {
       const std::optional<ifconf> list = copy_of(reinterpret_cast<const ifconf*>(memory));
       if (!list || list->ifc_len <= 0 || list->ifc_buf == nullptr) return;
@@ -358,37 +378,6 @@ class collector {
   guarded_call& call_;
   bool found_ = false;
 };
-
-// Whether the call can be repeated after EFAULT. Some would have consumed what they were to return.
-bool repeatable(long number) {
-  switch (number) {
-    case SYS_accept:
-    case SYS_accept4:
-    case SYS_recvmsg:
-    case SYS_recvmmsg:
-    case SYS_msgrcv:
-    case SYS_wait4:
-    case SYS_waitid:
-    case SYS_ioctl: return false;
-    default: return true;
-  }
-}
-
-// Whether the program expects a transfer to continue after a completed part.
-bool goes_on(const guarded_call& call) {
-  switch (call.number) {
-    case SYS_write:
-    case SYS_pwrite64: return true;
-    case SYS_sendto: return call.given[4] == 0;
-    case SYS_recvfrom: return (call.given[3] & MSG_WAITALL) != 0;
-    case SYS_read:
-    case SYS_pread64: {
-      struct stat about{};
-      return far_raw_syscall(SYS_fstat, call.given[0], reinterpret_cast<long>(&about)) == 0 && S_ISREG(about.st_mode);
-    }
-    default: return false;
-  }
-}
 
 // A handler may leave the call that it interrupted by a jump. The stack then ends where it ended in that call, or
 // above; in the handler itself it ends below, or is the signal stack.
@@ -502,6 +491,16 @@ bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& argume
   });
 }
 
+namespace {
+
+bool leads_far(const pager::pager& pager, const std::array<long, 6>& arguments) {
+  const request_words words = words_of(arguments);
+  return std::any_of(words.begin(), words.end(),
+                     [&pager](std::uintptr_t word) { return pager.contains(reinterpret_cast<const void*>(word)); });
+}
+
+}  // namespace
+
 bool may_touch_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) noexcept {
   for (const table_row& row : rows_of(number)) {
     if (row.kind == shape::addresses) return false;
@@ -509,7 +508,7 @@ bool may_touch_far(const pager::pager& pager, long number, const std::array<long
     if (is_nested(row.kind)) return true;
   }
   return filter_of(number, arguments) != nullptr || lists_interfaces(number, arguments) ||
-         any_may_be_far(pager, arguments);
+         any_may_be_far(pager, arguments) || (number == SYS_ioctl && leads_far(pager, arguments));
 }
 
 bool is_under_way(const guarded_call* call) noexcept {
@@ -544,14 +543,14 @@ bool wants_another_part(pager::pager& pager, guarded_call& call, long* result) {
     return false;
   }
   const std::span<const table_row> rows = rows_of(call.number);
-  if (*result == -EFAULT && call.attempts + 1 < most_attempts && repeatable(call.number)) {
+  if (*result == -EFAULT && call.attempts + 1 < most_attempts && is_repeatable(call.number)) {
     ++call.attempts;
     unpin_runs(pager, call);
     collector(pager, call).collect();
     return true;
   }
   if (call.left > 0 && rows.size() > 0 && rows[0].kind == shape::transfer && *result == call.arguments[rows[0].count] &&
-      goes_on(call)) {
+      goes_on(call.number, call.given)) {
     call.transferred += *result;
     call.given[rows[0].pointer] += *result;
     call.given[rows[0].count] -= *result;

@@ -2,6 +2,7 @@
 // mode: it would fail with EFAULT, so everything it may touch is made resident and pinned before the call.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <array>
@@ -30,6 +31,7 @@ struct guarded_call {
   unsigned long left;             // bytes of the transfer after this part
   unsigned attempts;              // that ended with EFAULT
   iovec part;                     // stands for an iovec too long to be pinned as a whole
+  msghdr message;                 // stands for one of which only a part is sent now
   std::size_t run_count;
   std::size_t run_capacity;
   pinned_run* runs;

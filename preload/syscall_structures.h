@@ -1,4 +1,5 @@
-// Structures of the program that lead system calls to further memory.
+// What the guard of system calls must know of them beside its table: structures of the program that lead to further
+// memory, and calls that cannot be cut short or repeated.
 #pragma once
 
 #include <linux/filter.h>
@@ -21,6 +22,20 @@ namespace far::preload {
 
 // How much that list takes, and some more that may come meanwhile; 0 where the descriptor is no socket.
 [[nodiscard]] std::size_t interface_bytes(long descriptor) noexcept;
+
+// Whether a transfer is one message. If it is cut short, the rest is lost, or becomes another message. Drivers have
+// messages, too (FUSE, tunnels), and some refuse to give one to a buffer that is shorter than their longest.
+[[nodiscard]] bool keeps_messages(long descriptor) noexcept;
+
+// Whether the call can be repeated after EFAULT. Some would have consumed what they were to return.
+[[nodiscard]] bool is_repeatable(long number) noexcept;
+
+// Whether the program expects a transfer to continue after a completed part.
+[[nodiscard]] bool goes_on(long number, const std::array<long, 6>& given) noexcept;
+
+// The words of an ioctl's structure, as far as it may lead to further memory. Zeros: it does not, or cannot be read.
+using request_words = std::array<std::uintptr_t, 32>;
+[[nodiscard]] request_words words_of(const std::array<long, 6>& arguments) noexcept;
 
 // What is at a pointer of the program, if that is good: where it is not, the kernel is to say so. Far memory must be
 // pinned.

@@ -28,6 +28,7 @@ constexpr std::array table{
     table_row{SYS_writev, shape::vectors, 1, 2, 1, true},
     table_row{SYS_mremap, shape::addresses},
     table_row{SYS_msync, shape::addresses},
+    table_row{SYS_mincore, shape::per_page, 2, 1, 1, true},
     table_row{SYS_madvise, shape::addresses},
     table_row{SYS_shmat, shape::addresses},
     table_row{SYS_sendto, shape::transfer, 1, 2},
@@ -51,6 +52,7 @@ constexpr std::array table{
     table_row{SYS_munlock, shape::addresses},
     table_row{SYS_prctl, shape::filter, 2},
     table_row{SYS_mount, shape::fixed, 4, 0, 4096},  // of which the kernel takes as much as it can
+    table_row{SYS_init_module, shape::buffer, 0, 1},
     table_row{SYS_setxattr, shape::buffer, 2, 3},
     table_row{SYS_lsetxattr, shape::buffer, 2, 3},
     table_row{SYS_fsetxattr, shape::buffer, 2, 3},
@@ -72,6 +74,7 @@ constexpr std::array table{
     table_row{SYS_mbind, shape::buffer, 3, 4, 1, true},  // as many bytes as it has bits: always enough
     table_row{SYS_mq_timedsend, shape::buffer, 1, 2},
     table_row{SYS_mq_timedreceive, shape::buffer, 1, 2},
+    table_row{SYS_add_key, shape::buffer, 2, 3},
     table_row{SYS_ppoll, shape::buffer, 0, 1, 8},
     table_row{SYS_set_robust_list, shape::addresses},
     table_row{SYS_vmsplice, shape::vectors, 1, 2, 1, true},
@@ -100,6 +103,8 @@ constexpr std::array table{
     table_row{440 /* process_madvise */, shape::addresses},
     table_row{441 /* epoll_pwait2 */, shape::buffer, 1, 2, epoll_bytes},
     table_row{449 /* futex_waitv */, shape::waiters, 0, 1},
+    table_row{457 /* statmount */, shape::buffer, 1, 2},
+    table_row{458 /* listmount */, shape::buffer, 1, 2, 8},
     table_row{462 /* mseal */, shape::addresses},
 };
 

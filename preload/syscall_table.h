@@ -10,6 +10,7 @@ enum class shape : std::uint8_t {
   addresses,  // the call touches no memory: its arguments are addresses to work on, or it is ours
   fixed,      // `bytes` at `pointer`
   buffer,     // `count` times `bytes` at `pointer`
+  per_page,   // a byte for each page of `count` bytes, at `pointer`
   transfer,   // `count` bytes at `pointer`, and doing less than all is legal
   vectors,    // `count` iovecs at `pointer`, and doing less than all is legal
   message,    // a msghdr

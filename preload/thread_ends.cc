@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <threads.h>
 #include <unistd.h>
@@ -26,6 +27,7 @@
 #include "base/spin_lock.h"
 #include "base/units.h"
 #include "far/detail/api.h"
+#include "platform/kept_files.h"
 #include "platform/local_memory.h"
 #include "platform/program_limits.h"
 #include "platform/runtime_thread.h"
@@ -175,7 +177,7 @@ bool others_live() {
 // Whether the main thread is a zombie; then also how it ended, in the form of wait(2).
 bool main_thread_has_ended(int* exit_code) {
   char text[1024];
-  if (!read_text("/proc/self/stat", text) || state_in(text) != 'Z') return false;
+  if (!platform::read_kept_text("/proc/self/stat", text) || state_in(text) != 'Z') return false;
   const char* const last = std::strrchr(text, ' ');  // exit_code is the last field
   *exit_code = std::atoi(last + 1);
   return true;
@@ -297,6 +299,8 @@ void watch_thread_ends() noexcept {
   watch_this_thread();
   alive.store(1);
   watching = true;
+  int exit_code = 0;
+  static_cast<void>(main_thread_has_ended(&exit_code));  // so that the file is open before the program begins
 }
 
 void watch_thread_ends_in_child() noexcept {
@@ -329,6 +333,14 @@ void end_with_last_thread() noexcept {
   constexpr int signal_bits = 0x7f;
   if ((exit_code & signal_bits) != 0) kill(getpid(), exit_code & signal_bits);
   std::exit(exit_code >> 8);
+}
+
+// Each thread is a directory there, which counts as a link. Those of the runtime may have no name yet.
+bool is_only_thread() noexcept {
+  constexpr nlink_t links_with_one_thread = 3;
+  struct stat threads{};
+  return alive.load() <= 1 && syscall(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &threads, 0) == 0 &&
+         threads.st_nlink == links_with_one_thread + platform::runtime_threads();
 }
 
 bool waits_for_vfork(pid_t thread) noexcept {

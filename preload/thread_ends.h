@@ -24,6 +24,9 @@ void end_thread_without_c_library(int status) noexcept;
 // could then run on it, and natively the process would have ended. Called now and then, by a thread of the runtime.
 void end_with_last_thread() noexcept;
 
+// Whether the program has no other thread than the calling one.
+[[nodiscard]] bool is_only_thread() noexcept;
+
 // Whether a thread of this process waits for the child of its vfork.
 [[nodiscard]] bool waits_for_vfork(pid_t thread) noexcept;
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
@@ -17,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -24,6 +26,7 @@
 #include "base/log.h"
 #include "control/statistics_json.h"
 #include "platform/own_descriptors.h"
+#include "platform/runtime_thread.h"
 #include "wire/rendezvous.h"
 
 namespace far::control {
@@ -33,7 +36,7 @@ constexpr std::string_view version_prefix = "farheap/1 ";
 constexpr int stranger_deadline_ms = 50;
 constexpr int client_deadline_ms = 5000;
 constexpr int job_deadline_ms = 1000;               // for a program that starts and asks
-constexpr int patient_client_deadline_ms = 30'000;  // for a client that waits for a connection
+constexpr int patient_client_deadline_ms = 30'000;  // for a client that waits for a connection, or a far tier
 
 // How many names a process may try. A name is free again when nobody holds it any more, so few are ever needed.
 constexpr int control_names = 8;
@@ -44,7 +47,12 @@ constexpr std::string_view resize_prefix = "resize ";
 constexpr std::string_view add_server_prefix = "add-server ";
 constexpr std::string_view remove_server_prefix = "remove-server ";
 constexpr std::string_view removal_prefix = "removal ";
-constexpr std::string_view bring_prefix = "bring ";
+constexpr std::string_view bring_request = "farheap/1 bring ";
+constexpr std::string_view again_reply = "farheap/1 again\n";
+
+// Threads that bring memory in for other processes. They may wait for a far tier, so each request has its own.
+constexpr int most_bringers = 8;
+std::atomic<int> bringers{0};
 
 struct abstract_name {
   sockaddr_un address{};
@@ -140,12 +148,44 @@ std::size_t reply_error(char* reply, const char* message) {
   return static_cast<std::size_t>(length);
 }
 
+std::size_t reply_done(char* reply, const result<void>& done) {
+  if (!done) return reply_error(reply, done.error().message.c_str());
+  std::memcpy(reply, "farheap/1 ok\n", 13);
+  return 13;
+}
+
+struct wanted_memory {
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;
+  bool to_write = false;
+};
+
+// "ADDRESS BYTES read" or "ADDRESS BYTES write".
+std::optional<wanted_memory> read_wanted(std::string_view text) {
+  wanted_memory wanted;
+  const char* const end = text.data() + text.size();
+  const auto [space, no_address] = std::from_chars(text.data(), end, wanted.address);
+  if (no_address != std::errc{} || space == end || *space != ' ') return std::nullopt;
+  const auto [rest, no_bytes] = std::from_chars(space + 1, end, wanted.bytes);
+  const std::string_view use(rest, static_cast<std::size_t>(end - rest));
+  wanted.to_write = use == " write";
+  const bool is_right = no_bytes == std::errc{} && wanted.bytes > 0 && wanted.bytes <= control_brought_bytes &&
+                        wanted.address + wanted.bytes > wanted.address && (wanted.to_write || use == " read");
+  return is_right ? std::optional(wanted) : std::nullopt;
+}
+
+std::size_t answer_bring(const control_callbacks& callbacks, std::string_view request, char* reply) {
+  request.remove_prefix(bring_request.size());
+  const std::optional<wanted_memory> wanted =
+      request.ends_with('\n') ? read_wanted(request.substr(0, request.size() - 1)) : std::nullopt;
+  if (!wanted) return reply_error(reply, "bring takes an address, a number of bytes, and read or write");
+  return reply_done(reply, callbacks.bring(callbacks.context, wanted->address, wanted->bytes, wanted->to_write));
+}
+
 class open_descriptor {
  public:
   explicit open_descriptor(int number) : number_(number) {}
-  ~open_descriptor() {
-    if (number_ >= 0) close(number_);
-  }
+  ~open_descriptor() { platform::close_own_descriptor(number_); }
   open_descriptor(const open_descriptor&) = delete;
   open_descriptor& operator=(const open_descriptor&) = delete;
   [[nodiscard]] int number() const { return number_; }
@@ -230,6 +270,11 @@ control_server::~control_server() {
   if (waker_ >= 0) close(waker_);
 }
 
+void control_server::settle_in_child() noexcept {
+  stop_listening();
+  bringers.store(0);
+}
+
 void control_server::stop_listening() noexcept {
   if (listener_ >= 0) close(listener_);
   listener_ = -1;
@@ -250,9 +295,9 @@ bool control_server::step(int timeout_ms) {
   if (ready <= 0) return true;  // nobody came, or a signal did
   if (watched[1].revents != 0) return false;
   if (watched[0].revents == 0) return true;
-  const open_descriptor peer(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  open_descriptor peer(platform::own_descriptor(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)));
   if (peer.number() >= 0) {
-    serve(peer.number());
+    if (serve(peer.number())) static_cast<void>(peer.release());
   } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
     // Most likely the program has no descriptor left. The peer stays in the queue, so this pauses in order not to spin.
     const bool woken = poll(&watched[1], 1, control_deadline_ms) > 0;
@@ -261,22 +306,53 @@ bool control_server::step(int timeout_ms) {
   return true;
 }
 
-void control_server::serve(int peer) {
+// Returns whether another thread goes on with the peer, and closes it.
+bool control_server::serve(int peer) {
   const result<ucred> rights = credentials_of(peer);
-  if (!rights) return;
+  if (!rights) return false;
   const bool may_ask = rights.value().uid == geteuid() || rights.value().uid == 0;
   const std::int64_t deadline_ms = now_ms() + (may_ask ? control_deadline_ms : stranger_deadline_ms);
   char request[control_request_bytes];
   char reply[control_reply_bytes];
   const ssize_t got = receive(peer, request, sizeof request, waker_, deadline_ms);
-  if (got <= 0 && (got == 0 || errno != EMSGSIZE)) return;
+  if (got <= 0 && (got == 0 || errno != EMSGSIZE)) return false;
   const std::string_view asked(request, got < 0 ? 0 : static_cast<std::size_t>(got));
-  if (is_secret(asked) || (may_ask && asked == job_request && callbacks_.job_file != nullptr)) return send_job(peer);
-  if (!may_ask) return;
+  if (is_secret(asked) || (may_ask && asked == job_request && callbacks_.job_file != nullptr)) {
+    send_job(peer);
+    return false;
+  }
+  if (!may_ask) return false;
+  if (callbacks_.bring != nullptr && asked.starts_with(bring_request)) {
+    if (bring_aside(peer, std::string(asked))) return true;
+    static_cast<void>(transmit(peer, again_reply.data(), again_reply.size(), waker_, deadline_ms));
+    return false;
+  }
   const std::size_t length =
       got < 0 ? reply_error(reply, "the request is too long") : answer({request, static_cast<std::size_t>(got)}, reply);
   // A peer that does not take its reply only harms itself.
   static_cast<void>(transmit(peer, reply, length, waker_, deadline_ms));
+  return false;
+}
+
+// False: too many threads are at it, or no more can be started.
+bool control_server::bring_aside(int peer, std::string request) {
+  if (bringers.fetch_add(1) >= most_bringers) {
+    bringers.fetch_sub(1);
+    return false;
+  }
+  try {
+    platform::start_runtime_thread("farheap-bring", [callbacks = callbacks_, peer, request = std::move(request)] {
+      const open_descriptor to(peer);
+      char reply[control_reply_bytes];
+      const std::size_t length = answer_bring(callbacks, request, reply);
+      bringers.fetch_sub(1);
+      static_cast<void>(transmit(to.number(), reply, length, -1, now_ms() + control_deadline_ms));
+    }).detach();
+    return true;
+  } catch (const std::system_error&) {
+    bringers.fetch_sub(1);
+    return false;
+  }
 }
 
 bool control_server::is_secret(std::string_view request) const {
@@ -309,10 +385,7 @@ std::size_t control_server::answer(std::string_view request, char* reply) {
   if (request.starts_with(removal_prefix)) {
     return answer_removal(request.substr(removal_prefix.size()), removal::go_on, reply);
   }
-  const result<void> done = obey(request);
-  if (!done) return reply_error(reply, done.error().message.c_str());
-  std::memcpy(reply, "farheap/1 ok\n", 13);
-  return 13;
+  return reply_done(reply, obey(request));
 }
 
 std::size_t control_server::answer_stats(char* reply) {
@@ -336,36 +409,7 @@ std::size_t control_server::answer_removal(std::string_view server, removal step
       std::snprintf(reply, control_reply_bytes, "farheap/1 ok %llu\n", static_cast<unsigned long long>(left.value())));
 }
 
-namespace {
-
-struct wanted_memory {
-  std::uintptr_t address = 0;
-  std::size_t bytes = 0;
-  bool to_write = false;
-};
-
-// "ADDRESS BYTES read" or "ADDRESS BYTES write".
-std::optional<wanted_memory> read_wanted(std::string_view text) {
-  wanted_memory wanted;
-  const char* const end = text.data() + text.size();
-  const auto [space, no_address] = std::from_chars(text.data(), end, wanted.address);
-  if (no_address != std::errc{} || space == end || *space != ' ') return std::nullopt;
-  const auto [rest, no_bytes] = std::from_chars(space + 1, end, wanted.bytes);
-  const std::string_view use(rest, static_cast<std::size_t>(end - rest));
-  wanted.to_write = use == " write";
-  const bool is_right = no_bytes == std::errc{} && wanted.bytes > 0 && wanted.bytes <= control_brought_bytes &&
-                        wanted.address + wanted.bytes > wanted.address && (wanted.to_write || use == " read");
-  return is_right ? std::optional(wanted) : std::nullopt;
-}
-
-}  // namespace
-
 result<void> control_server::obey(std::string_view request) {
-  if (request.starts_with(bring_prefix) && callbacks_.bring != nullptr) {
-    const std::optional<wanted_memory> wanted = read_wanted(request.substr(bring_prefix.size()));
-    if (!wanted) return error{"bring takes an address, a number of bytes, and read or write", EINVAL};
-    return callbacks_.bring(callbacks_.context, wanted->address, wanted->bytes, wanted->to_write);
-  }
   if (request.starts_with(resize_prefix)) {
     request.remove_prefix(resize_prefix.size());
     std::uint64_t budget_bytes = 0;
@@ -406,6 +450,7 @@ result<std::string> receive_reply(int socket, pid_t pid, std::int64_t deadline_m
   std::string_view text(reply.data(), static_cast<std::size_t>(got));
   if (text.ends_with('\n')) text.remove_suffix(1);
   if (text == "farheap/1 ok") return std::string();
+  if (text == "farheap/1 again") return error{process + " is busy; try again", EAGAIN};
   if (text.starts_with("farheap/1 ok ")) return std::string(text.substr(13));
   if (text.starts_with("farheap/1 error ")) return error{process + ": " + std::string(text.substr(16))};
   return error{process + " speaks another version of the protocol; use the `farheap` it was started with"};
@@ -479,7 +524,7 @@ class crowd_of_requests {
 }  // namespace
 
 result<std::string> send_control_request(pid_t pid, std::string_view request) {
-  const bool is_patient = request.starts_with(add_server_prefix);
+  const bool is_patient = request.starts_with(add_server_prefix) || request.starts_with("bring ");
   const std::int64_t deadline_ms = now_ms() + (is_patient ? patient_client_deadline_ms : client_deadline_ms);
   const result<std::unique_ptr<open_descriptor>> connected = connect_to(pid, deadline_ms);
   if (!connected) return connected.error();

@@ -14,13 +14,13 @@
 //                                       "in_job" with 1 at the end where it has a job
 //     farheap/1 job\n               ->  farheap/1 ok\n, and a descriptor of the job's file (preload/job_region.h)
 //     farheap/1 bring ADDRESS BYTES read\n -> farheap/1 ok\n: the far memory there is local now, for a process that
-//     reads
-//                                       it by process_vm_readv; "write" for one that writes
+//                                       reads it by process_vm_readv; "write" for one that writes. farheap/1 again\n:
+//                                       too many others ask for theirs
 //     anything else                 ->  farheap/1 error MESSAGE\n
 //
 // Only the same user and root are answered; "job SECRET" with the job's own secret is always answered: a process of the
-// job that has given up its rights. No behaviour of a peer delays the runtime for longer than control_deadline_ms;
-// connecting to a new server may.
+// job that has given up its rights. No behaviour of a peer, nor of a far tier, delays the runtime for longer than
+// control_deadline_ms; connecting to a new server may.
 #pragma once
 
 #include <sys/types.h>
@@ -43,7 +43,8 @@ inline constexpr int control_deadline_ms = 500;            // for one peer, from
 inline constexpr std::size_t control_request_bytes = 512;  // longer requests are refused
 inline constexpr std::size_t control_reply_bytes = 16384;
 
-// The requests that the runtime serves. Called by the thread that calls control_server::step().
+// The requests that the runtime serves. Called by the thread that calls control_server::step(), but bring: by a thread
+// of its own, as the far tier may take its time.
 struct control_callbacks {
   void* context = nullptr;
   result<void> (*resize)(void* context, std::uint64_t budget_bytes) = nullptr;
@@ -72,7 +73,7 @@ class control_server {
   [[nodiscard]] bool listens() const { return listener_ >= 0; }
 
   // In the child of a fork: releases the parent's name, so that the parent's next program can take it after exec.
-  void stop_listening() noexcept;
+  void settle_in_child() noexcept;
 
   // Closes the descriptors without a message to anybody, so it is also right in the child of a fork.
   ~control_server();
@@ -91,13 +92,16 @@ class control_server {
   control_server(const control_callbacks& callbacks, int listener, int waker)
       : callbacks_(callbacks), listener_(listener), waker_(waker) {}
 
-  void serve(int peer);
+  [[nodiscard]] bool serve(int peer);
+  [[nodiscard]] bool bring_aside(int peer, std::string request);
   [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
   [[nodiscard]] std::size_t answer_stats(char* reply);
   [[nodiscard]] std::size_t answer_removal(std::string_view server, removal step, char* reply);
   [[nodiscard]] bool is_secret(std::string_view request) const;
   void send_job(int peer) const;
   [[nodiscard]] result<void> obey(std::string_view request);
+
+  void stop_listening() noexcept;
 
   control_callbacks callbacks_;
   int listener_;

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstring>
@@ -50,10 +51,15 @@ struct runtime {
   }
   static result<void> bring(void* context, std::uintptr_t address, std::size_t bytes, bool to_write) {
     if (address < 4096) return error{"no far memory is there", EFAULT};
+    if (auto* const wait = static_cast<runtime*>(context)->wait) {
+      wait();
+      return {};
+    }
     static_cast<runtime*>(context)->brought =
         std::to_string(address) + "+" + std::to_string(bytes) + (to_write ? " to write" : "");
     return {};
   }
+  void (*wait)() = nullptr;  // in bring()
   std::string added;
   std::string brought;
   std::string removed;
@@ -110,6 +116,32 @@ class control_test : public testing::Test {
   std::thread thread_;
   std::atomic<int> steps_{0};
 };
+
+TEST_F(control_test, AnswersOthersWhileAFarTierTakesItsTime) {
+  static std::atomic<int> waiting{0};
+  static std::atomic<bool> far_tier_answers{false};
+  runtime_.wait = [] {
+    waiting.fetch_add(1);
+    while (!far_tier_answers.load()) std::this_thread::yield();
+  };
+  start();
+  std::vector<std::thread> askers;
+  std::atomic<int> brought{0};
+  for (int i = 0; i < 8; ++i) {
+    askers.emplace_back([&] { brought += send_control_request(getpid(), "bring 8192 4096 read").ok() ? 1 : 0; });
+  }
+  for (int i = 0; i < 10'000 && waiting.load() < 8; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(waiting.load(), 8);
+  EXPECT_TRUE(send_control_request(getpid(), "stats").ok());
+  const result<std::string> refused = send_control_request(getpid(), "bring 8192 4096 read");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, EAGAIN);
+  far_tier_answers.store(true);
+  for (std::thread& asker : askers) asker.join();
+  EXPECT_EQ(brought.load(), 8);
+  EXPECT_TRUE(send_control_request(getpid(), "bring 8192 4096 read").ok());
+  stop();
+}
 
 TEST_F(control_test, BringsMemoryIn) {
   start();
@@ -290,7 +322,7 @@ TEST(Control, WithoutANameItRunsAndSaysSo) {
 }
 
 TEST_F(control_test, WhatStopsListeningGivesUpItsName) {
-  server_->stop_listening();
+  server_->settle_in_child();
   EXPECT_FALSE(server_->listens());
   close(take_name(getpid(), 0));
   EXPECT_TRUE(server_->step(1));

@@ -15,7 +15,9 @@
 #include "base/log.h"
 #include "pager/inline_guard.h"
 #include "pager/limit_on_data.h"
+#include "platform/kept_files.h"
 #include "platform/local_memory.h"
+#include "platform/page_merging.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "platform/thread_identity.h"
@@ -69,6 +71,7 @@ result<std::unique_ptr<far_pager>> far_pager::make(const options& chosen) {
   result<platform::userfaultfd> faults = platform::userfaultfd::open(features, chosen.mode == fault_mode::in_line);
   if (!faults) return faults.error();
   platform::keep_userfaultfd_device();
+  platform::end_page_merging();
   result<std::unique_ptr<backend::backend>> far = backend::open_for_forks(chosen.far_uri, clock_of_tiers);
   if (!far) return far.error();
   room.release();
@@ -273,6 +276,7 @@ void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> 
   const platform::kernel_features& features = platform::probe_kernel();
   // The parent's descriptors are closed first: the program may have left no other descriptors.
   engine_->fork().close_transfers_in_child();
+  platform::close_kept_files_in_child();
   if (fault_thread_ != nullptr) fault_thread_->close_in_child();
   const result<void> reopened = faults_.reopen_in_child(features, chosen_.mode == fault_mode::in_line);
   if (!reopened) return stop(reopened.error().message.c_str());

@@ -1,5 +1,6 @@
 // Keeps the program's signal handlers from running on this thread while it holds a lock of the runtime. A handler that
-// touched far memory then would wait for a miss that cannot be resolved without that lock.
+// touched far memory then would wait for a miss that cannot be resolved without that lock. What the runtime calculates
+// meanwhile neither traps nor leaves a trace: the program's arithmetic goes on as if nothing had been in between.
 #pragma once
 
 #include <signal.h>
@@ -8,6 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
+
+#include "platform/arithmetic_mode.h"
 
 namespace far::platform {
 
@@ -65,8 +68,11 @@ class signal_shield {
     outermost_ = true;
     hooks_ = installed_shield_hooks.load(std::memory_order_acquire);
     signals_before_ = hooks_ != nullptr ? hooks_->begin(&dispatch_before_) : block_signals();
+    arithmetic_before_ = current_arithmetic_mode();
+    set_arithmetic_mode(usual_arithmetic_mode);
   }
   void end() noexcept {
+    set_arithmetic_mode(arithmetic_before_);
     if (hooks_ != nullptr) {
       hooks_->end(signals_before_, dispatch_before_);
     } else {
@@ -78,6 +84,7 @@ class signal_shield {
   unsigned char dispatch_before_ = 0;
   const shield_hooks* hooks_ = nullptr;
   std::uint64_t signals_before_ = 0;
+  arithmetic_mode arithmetic_before_{};
 };
 
 }  // namespace far::platform

@@ -1,5 +1,6 @@
 #include "platform/signal_shield.h"
 
+#include <fenv.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -61,6 +62,39 @@ TEST(signal_shield, ends_as_it_began_where_there_are_hooks) {
   EXPECT_EQ(ends[0].dispatch, 100);
   EXPECT_EQ(ends[1].signals, 1u);
   EXPECT_EQ(ends[1].dispatch, 101);
+}
+
+double third_of(double number) {
+  volatile double divided = number;
+  divided = divided / 3;
+  return divided;
+}
+
+// The runtime would end a program in which inexact results trap, and note some in one that looks for them.
+TEST(signal_shield, calculates_as_usual_and_leaves_the_programs_arithmetic_alone) {
+  const double usual = third_of(1);
+  fenv_t before;
+  ASSERT_EQ(feholdexcept(&before), 0);
+  ASSERT_EQ(fesetround(FE_UPWARD), 0);
+  const double upward = third_of(1);
+  ASSERT_NE(upward, usual);
+  ASSERT_EQ(feclearexcept(FE_ALL_EXCEPT), 0);
+#if defined(__x86_64__)  // elsewhere nothing traps
+  ASSERT_NE(feenableexcept(FE_INEXACT), -1);
+#endif
+  double inside = 0;
+  {
+    const signal_shield outer;
+    const signal_shield inner;
+    inside = third_of(1);
+  }
+  const int noted = fetestexcept(FE_ALL_EXCEPT);
+  fedisableexcept(FE_ALL_EXCEPT);
+  const double after = third_of(1);
+  fesetenv(&before);
+  EXPECT_EQ(inside, usual);
+  EXPECT_EQ(noted, 0);
+  EXPECT_EQ(after, upward);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "platform/kept_files.h"
 
 namespace far::platform {
 namespace {
@@ -37,7 +38,9 @@ struct hierarchy {
   cgroup_files files;
 };
 
+// Those of the kernel itself are looked at beside the program, up to dozens of times a second.
 std::optional<std::string> read_whole(const std::string& path) {
+  if (path.starts_with("/proc/") || path.starts_with("/sys/")) return read_whole_kept(path);
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
   std::string text;

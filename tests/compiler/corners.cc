@@ -378,6 +378,19 @@ struct noted {
   return hash;
 }
 
+// Numbers are exact, so the processor notes nothing and nothing traps, although pages come and others leave for them.
+[[gnu::noinline]] uint64_t flags(const uint64_t* a, const uint32_t* b, volatile char* water, size_t pages) {
+#pragma STDC FENV_ACCESS ON
+  feclearexcept(FE_ALL_EXCEPT);
+  feenableexcept(FE_ALL_EXCEPT);
+  double sum = 0;
+  for (size_t i = 0; i < size; ++i) sum += static_cast<double>(static_cast<int>(a[b[i]] & 0xffff));
+  for (size_t i = 0; i < 3 * pages; ++i) water[i * 7919 % pages * 4096] = 1;
+  const int noted = fetestexcept(FE_ALL_EXCEPT);
+  fedisableexcept(FE_ALL_EXCEPT);
+  return mix(static_cast<uint64_t>(sum), static_cast<uint64_t>(noted));
+}
+
 // Calls that end a function, and calling conventions that keep registers.
 [[gnu::noinline]] uint64_t tail(const uint64_t* a, const uint32_t* b, size_t left, uint64_t hash) {
   if (left == 0) return hash;
@@ -432,6 +445,7 @@ int main(int count, char** arguments) {
   print("exceptions", exceptions(a, b));
   print("atomics", atomics(a, b));
   print("rounding", rounding(words, b));
+  print("flags", flags(a, b, water, flood / 4096));
   print("calls", calls(a, b));
   return 0;
 }

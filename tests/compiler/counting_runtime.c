@@ -12,7 +12,23 @@ void reset_counts(void) {
   counted.low = UINTPTR_MAX;
 }
 
+static const uint8_t now = 1;
+static uint8_t states[4096];
+volatile uint64_t has_evicted = 1;
+static int wavers;
+
+// Changes whether a page has left, and the states of some pages: loops change over between their bodies.
+static void waver(void) {
+  static uint64_t chance = 88172645463325252u;
+  chance ^= chance << 13;
+  chance ^= chance >> 7;
+  chance ^= chance << 17;
+  has_evicted = (chance >> 20 & 3) == 0 ? 0 : 1 + (chance >> 22 & 15);
+  states[chance >> 30 & 4095] = (uint8_t)(chance >> 45 & 3);
+}
+
 static void clobber(void) {
+  if (wavers) waver();
 #if defined(__x86_64__)
   __asm__ volatile(
       "pcmpeqd %%xmm0, %%xmm0\n pcmpeqd %%xmm1, %%xmm1\n pcmpeqd %%xmm2, %%xmm2\n pcmpeqd %%xmm3, %%xmm3\n"
@@ -63,9 +79,6 @@ static void miss(const void* address, size_t size, uint64_t packed, struct far_h
   clobber();
 }
 
-static const uint8_t now = 1;
-static uint8_t states[4096];
-volatile uint64_t has_evicted = 1;
 static const struct far_hint_view view = {0, UINTPTR_MAX, states, &now, miss};
 
 const struct far_hint_view* far_hint_find_view(void) {
@@ -78,6 +91,7 @@ void set_states(uint8_t state) {
 
 void far_compiled_join(struct far_compiled* joining) {
   set_states(2);
+  wavers = getenv("COUNTING_RUNTIME_WAVERS") != NULL;
   joining->states = states;
   joining->mask = sizeof states - 1;
   joining->has_evicted = (const uint64_t*)(uintptr_t)&has_evicted;
@@ -107,6 +121,12 @@ static size_t make_copies(const void* const* addresses, size_t count) {
   if (count > far_compiled_most_copies || addresses[0] == NULL) abort();
   counted.copied += count;
   return count;
+}
+
+void* far_compiled_thread_memory(void) {
+  static _Thread_local uint64_t memory[far_compiled_thread_bytes / 8];
+  clobber();
+  return memory;
 }
 
 const struct far_compiled_objects* far_compiled_find_objects(void) {

@@ -1,6 +1,7 @@
 // A runtime that stands in for the real one in programs of farheap-clang: it is told of every stream, every guard finds
 // a state that wants a call, and each call clobbers what a function may clobber. It never moves memory, but spoils
-// pages that are said to be overwritten.
+// pages that are said to be overwritten. With COUNTING_RUNTIME_WAVERS in the environment each call changes what it
+// says.
 #pragma once
 
 #include <stddef.h>

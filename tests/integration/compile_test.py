@@ -414,9 +414,10 @@ class Programs(Directory):
             for option in options:
                 compiled(CLANGXX if cxx else CLANG, "-w", "-Xclang", "-llvm-verify-each", *option.split(), source,
                          runtime_object, "-o", program)
-                found = compiled(program)
-                if found != right:
-                    return f"seed {seed} {option}: {found.strip()} instead of {right.strip()}"
+                for environment in [{}, {"COUNTING_RUNTIME_WAVERS": "1"}]:
+                    found = compiled(program, environment=environment)
+                    if found != right:
+                        return f"seed {seed} {option} {environment}: {found.strip()} instead of {right.strip()}"
             program.unlink()
             return None
 

@@ -5,6 +5,8 @@ import hashlib
 import os
 import pathlib
 import random
+import shutil
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -190,6 +192,26 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+# Transfers of more than a part at a time, past the page cache: the kernel takes whole blocks alone.
+DIRECT = """
+import mmap, os, sys
+private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+size = 24 << 20
+device = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)
+written = mmap.mmap(-1, size, private)
+for at in range(0, size, 4096):
+    written[at:at + 8] = (at * 7 + 1).to_bytes(8, "little")
+print(os.pwrite(device, written, 0))
+press = mmap.mmap(-1, 96 << 20, private)
+for at in range(0, 96 << 20, 4096):
+    press[at] = 1
+back, done = mmap.mmap(-1, size, private), 0
+while done < size and (now := os.preadv(device, [memoryview(back)[done:]], done)) > 0:
+    done += now
+print(done, back[:] == written[:])
+"""
+
+
 class Inline(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory(dir=os.environ.get("FARHEAP_DIR", "/var/tmp"))
@@ -234,6 +256,19 @@ class Inline(unittest.TestCase):
 
     def test_files(self):
         self.compare_script(FILES)
+
+    def test_devices_with_large_blocks(self):
+        disk, script = self.directory / "disk", self.directory / "script.py"
+        script.write_text(DIRECT)
+        with disk.open("wb") as file:
+            file.truncate(32 * support.MIB)
+        attach = ["losetup", "--find", "--show", "--sector-size", "4096", disk]
+        support.need(os.geteuid() == 0 and shutil.which("losetup"), "loop devices need root, and losetup (Debian: mount)")
+        attached = subprocess.run(attach, capture_output=True, text=True)
+        support.need(attached.returncode == 0, f"no loop devices here: {attached.stderr}")
+        device = attached.stdout.strip()
+        self.addCleanup(subprocess.run, ["losetup", "--detach", device])
+        self.compare([sys.executable, script, device], 32 * support.MIB + 4096)
 
     def test_pipes_and_sockets(self):
         self.compare_script(VECTORS)

@@ -1,9 +1,11 @@
 // Scenarios of mapper: calls that change memory beside the usual ones (protection keys, seals, shared segments, memory
 // policies), structures with pointers, and signal handlers on stacks that the program has mapped.
+#include <linux/ethtool.h>
 #include <linux/fiemap.h>
 #include <linux/filter.h>
 #include <linux/fs.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <pthread.h>
 #include <sched.h>
@@ -257,6 +259,13 @@ void pointers_in_structures() {
   press();
   say("interfaces", ioctl(udp, SIOCGIFCONF, &list));
   say("some", static_cast<long>(list.ifc_len > 0 && list.ifc_req[0].ifr_name[0] != 0));
+  auto* const link = static_cast<ethtool_value*>(std::calloc(1, sizeof(ethtool_value)));
+  link->cmd = ETHTOOL_GLINK;
+  ifreq loopback{};
+  std::strcpy(loopback.ifr_name, "lo");
+  loopback.ifr_data = reinterpret_cast<char*>(link);
+  press();
+  say("link", ioctl(udp, SIOCETHTOOL, &loopback));
   auto* const map_of_file = static_cast<fiemap*>(std::calloc(1, sizeof(fiemap) + extents * sizeof(fiemap_extent)));
   map_of_file->fm_length = FIEMAP_MAX_OFFSET;
   map_of_file->fm_extent_count = extents;

@@ -69,6 +69,11 @@ class Charges(unittest.TestCase):
         self.assertEqual(outcome.code, 0, outcome)
         self.assertLess(outcome.peak_bytes, 100 * MIB, outcome)  # of which it fills 128 MiB
 
+    def test_what_is_sent_is_fetched_once(self):
+        outcome = support.run_far([MAPPER, "much_sent"], BUDGET_BYTES, far="memory:", mode="inline")
+        self.assertEqual((outcome.code, outcome.stats["over_budget_pages"]), (0, 0), outcome)
+        self.assertLess(outcome.stats["fetched_pages"], 3 * 96 * MIB // 4096, outcome.stats)
+
     def test_mlockall_fills_nothing_of_the_runtime(self):
         outcome = support.run_far([MAPPER, "all_locked"], BUDGET_BYTES)
         self.assertLess(outcome.peak_bytes, 400 * MIB, outcome)

@@ -163,6 +163,13 @@ void locked_in_parts();
 void locked_unfilled();
 void locked_read_only();
 
+// mapper_arrays.cc
+void residency_of_much();
+void many_arguments();
+void much_peeked_at();
+void much_sent();
+void messages_of_devices();
+
 // mapper_kernel.cc
 void protection_keys();
 void sealed();

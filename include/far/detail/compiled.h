@@ -34,6 +34,12 @@ enum { far_compiled_most_copies = 64 }; /* by one call */
 #define far_compiled_no_copies SIZE_MAX
 typedef const struct far_compiled_objects* far_compiled_find_objects_call(void);
 __attribute__((weak)) const struct far_compiled_objects* far_compiled_find_objects(void);
+/* So many bytes of the calling thread, zeros at first: what it remembers of the loops that it is in. All programs and
+ * libraries share them, since the C library keeps little room for variables of threads in libraries that are opened
+ * late. So what is there may be another one's, of another release too, and it must be harmless to believe it. */
+enum { far_compiled_thread_bytes = 704 };
+typedef void* far_compiled_thread_memory_call(void);
+__attribute__((weak)) void* far_compiled_thread_memory(void);
 /* In the program, or in a library that it is linked to: how many bytes around an object are read. The runtime looks for
  * it when it starts, and serves no objects if it is not there. */
 __attribute__((weak, visibility("default"))) extern const uint32_t far_compiled_object_bytes;

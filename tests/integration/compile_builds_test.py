@@ -1,0 +1,163 @@
+"""The compile door: what builds ask of the wrappers, and code that is for other systems, or hard to double."""
+
+import json
+import os
+
+import support
+from compiling import CLANG, INCLUDE, Directory, compiled
+
+GATHER = ("long at(const long* a, const unsigned* b, long n);\n"
+          "long at(const long* a, const unsigned* b, long n) {\n"
+          "  long sum = 0;\n  for (long i = 0; i < n; ++i) sum += a[b[i]];\n  return sum;\n}\n")
+
+
+class Builds(Directory):
+    def source(self, name, text):
+        path = self.directory / name
+        path.write_text(text)
+        return path
+
+    # The C library keeps room for thread-local variables of few libraries that are opened late.
+    def test_many_libraries_can_be_opened_late(self):
+        part = self.source("part.c", GATHER)
+        main = self.source("opener.c", """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int count, char** names) {
+  fputs("begun\\n", stderr);
+  enum { size = 1 << 20 };
+  long* const a = malloc(4 * size * sizeof *a);
+  unsigned* const b = malloc(size / 16 * sizeof *b);
+  for (unsigned i = 0; i < 4 * size; ++i) a[i] = i;
+  for (unsigned i = 0; i < size / 16; ++i) b[i] = i * 2654435761u >> 10;
+  for (int i = 1; i < count; ++i) {
+    void* const library = dlopen(names[i], RTLD_NOW);
+    if (library == NULL) return puts(dlerror()), 1;
+    long (*at)(const long*, const unsigned*, long);
+    *(void**)&at = dlsym(library, "at");
+    printf("%ld\\n", at(a, b, size / 16));
+  }
+  return 0;
+}
+""")
+        program = self.directory / "opener"
+        compiled("clang-19", "-O2", main, "-o", program)
+        libraries = [self.directory / f"part-{i}.so" for i in range(8)]
+        for library in libraries:
+            compiled(CLANG, "-O2", "-ffar-objects", "-fPIC", "-shared", part, "-o", library)
+        begun, right = compiled(program, *libraries).split("\n", 1)
+        self.assertEqual((begun, right.splitlines()), ("begun", right.splitlines()[:1] * len(libraries)))
+        # What is not linked by the wrappers is not started again, least of all in the middle of its run.
+        path = f"{support.BUILD / 'bin'}:{os.environ['PATH']}"
+        found = compiled(program, *libraries, environment={"FARHEAP_LOCAL": "16M", "FARHEAP_FAR": "memory:", "PATH": path})
+        self.assertEqual(found, f"begun\n{right}")
+        outcome = support.run_far([program, *libraries], 16 * support.MIB, "memory:", "inline")
+        self.assertEqual((outcome.code, outcome.out), (0, right), outcome)
+        self.assertGreater(outcome.stats["prefetched_pages"], 8000, outcome.stats)
+
+    def test_headers_and_objects_of_objects_are_not_linked(self):
+        header = self.source("part.h", "#pragma once\nstatic inline int part(void) { return 3; }\n")
+        main = self.source("main.c", "#include \"part.h\"\nint other(void);\nint main(void) { return part() + other(); }\n")
+        other = self.source("other.c", "int other(void);\nint other(void) { return 4; }\n")
+        program = self.directory / "program"
+        for options in [[header], ["-x", "c-header", header], ["-xc-header", header]]:
+            with self.subTest(options[0]):
+                said = compiled(CLANG, "-O2", "-Werror", *options, "-o", f"{header}.pch")
+                self.assertEqual(said, "")
+                compiled(CLANG, "-O2", "-include-pch", f"{header}.pch", main, other, "-o", program)
+                compiled(program, expected=7)
+        for option in [["-r"], ["-Wl,-r"], ["-Wl,--relocatable"], ["-Xlinker", "-r"]]:
+            with self.subTest(option):
+                joined = [self.directory / "joined-main.o", self.directory / "joined-other.o"]
+                for part, to in zip([main, other], joined):
+                    compiled(CLANG, "-O2", "-nostdlib", "-no-pie", *option, part, "-o", to)
+                compiled(CLANG, *joined, "-o", program)
+                compiled(program, expected=7)
+
+    def test_options_of_the_passes_leave_the_assembler_alone(self):
+        part = self.source("part.S", ".globl part\npart: mov $7, %eax\nret\n.section .note.GNU-stack\n")
+        main = self.source("main-of-part.c", "int part(void);\nint main(void) { return part(); }\n")
+        program = self.directory / "assembled"
+        for option in ["-ffar-objects", f"--farheap-report={self.directory / 'report'}"]:
+            for also in [["-save-temps=obj"], ["-fno-integrated-as"], []]:
+                with self.subTest(option, also=also):
+                    self.assertEqual(compiled(CLANG, "-O2", option, *also, part, main, "-o", program), "")
+                    compiled(program, expected=7)
+
+    def test_other_systems_are_left_alone(self):
+        part = self.source("walk.c", GATHER)
+        text = self.directory / "walk.s"
+        echo = self.source("echo-clang", '#!/bin/sh\n[ "$1" = -dumpversion ] && echo 19.1.7 || echo "$@"\n')
+        echo.chmod(0o755)
+        for options, has_code in [(["--target=x86_64-unknown-linux-musl"], True), (["--target=x86_64-w64-mingw32"], False),
+                                  (["-target", "x86_64-w64-mingw32", "-m64"], False),
+                                  (["--target=x86_64-apple-darwin"], False), (["--target=x86_64-unknown-none"], False),
+                                  (["-mcmodel=kernel"], False), (["--target=i686-linux-gnu", "-m64"], True)]:
+            with self.subTest(options):
+                compiled(CLANG, "-O2", *options, "-S", part, "-o", text)
+                self.assertEqual("__farheap" in text.read_text(), has_code)
+                linking = compiled(CLANG, *options, part, environment={"FARHEAP_CLANG": str(echo)})
+                self.assertEqual("libfarheap-compiled.a" in linking, has_code)
+
+    # A row of less than 16 KiB would run a copy of the loop.
+    def test_assembly_is_not_doubled(self):
+        part = self.source("assembly.c", """
+#include <stdio.h>
+#include <stdlib.h>
+long sum(const long* a, long rows, long n);
+__attribute__((noinline)) long sum(const long* a, long rows, long n) {
+  long all = 0;
+  for (long k = 0; k < rows; ++k) {
+    for (long i = 0; i < n; ++i) {
+      all += a[k * n + i];
+      __asm__ volatile("the_only_one_%c0:" : : "i"(7));
+    }
+  }
+  return all;
+}
+int main(void) {
+  long* const a = calloc(1 << 20, sizeof *a);
+  a[1 << 19] = 5;
+  printf("%ld\\n", sum(a, 1024, 1024));
+  return 0;
+}
+""")
+        program = self.directory / "assembly"
+        compiled("clang-19", "-O1", part, "-o", program)
+        compiled(CLANG, "-O1", part, "-o", program)
+        self.assertEqual(compiled(program), "5\n")
+
+    # A copy of inexact arithmetic may round otherwise, so what it leads to is not read.
+    def test_pointers_are_not_followed_by_way_of_inexact_arithmetic(self):
+        part = self.source("inexact.c", "struct item { long value; };\n"
+                           "long total(const float* x, struct item* const* t, long n);\n"
+                           "long total(const float* x, struct item* const* t, long n) {\n  long sum = 0;\n"
+                           "  for (long i = 0; i < n; ++i) sum += t[(int)(x[i] * 7.1f + 3.3f)]->value;\n  return sum;\n}\n")
+        for options, why in [(["-O2"], "read, computed, followed"), (["-O2", "-ffast-math"], "read, computed")]:
+            report = self.directory / "inexact.json"
+            report.unlink(missing_ok=True)
+            compiled(CLANG, *options, f"--farheap-report={report}", "-c", part, "-o", self.directory / "inexact.o")
+            said = [json.loads(line) for line in report.read_text().splitlines()]
+            self.assertEqual([line["why"] for line in said if line["kind"] == "gather"], [why])
+
+    def test_a_swift_error_has_no_address(self):
+        part = self.source("error.c", """
+#include <far/local.h>
+struct failure;
+FAR_FAR __attribute__((swiftcall)) long fails(long n, __attribute__((swift_context)) long* a,
+                                              __attribute__((swift_error_result)) struct failure** error);
+FAR_FAR __attribute__((swiftcall)) long fails(long n, __attribute__((swift_context)) long* a,
+                                              __attribute__((swift_error_result)) struct failure** error) {
+  long sum = 0;
+  for (long i = 0; i < n; ++i) if (*error == 0) sum += a[i * n];
+  *error = (struct failure*)a;
+  return sum;
+}
+""")
+        for level in ["-O1", "-O2", "-O3"]:
+            compiled(CLANG, level, "-Xclang", "-llvm-verify-each", "-I", INCLUDE, "-c", part, "-o", self.directory / "error.o")
+
+
+if __name__ == "__main__":
+    support.main()

@@ -1,0 +1,156 @@
+// A program that is alone in its process, and counts on it: `loner PART`. Its output is the same wherever it runs.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t mib = std::size_t{1} << 20;
+
+unsigned char* map(std::size_t bytes) {
+  void* const mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) std::abort();
+  return static_cast<unsigned char*>(mapped);
+}
+
+bool is_before(std::chrono::steady_clock::time_point end) {
+  return std::chrono::steady_clock::now() < end;
+}
+
+// Walks over more memory than the budget, so that pages come and go beside what the program does.
+class walk {
+ public:
+  void step() {
+    memory_[at_] = static_cast<unsigned char>(memory_[at_] + 1);
+    at_ = (at_ + page) % bytes;
+  }
+
+ private:
+  static constexpr std::size_t bytes = 96 * mib;
+  unsigned char* memory_ = map(bytes);
+  std::size_t at_ = 0;
+};
+
+// The lowest number that is free is the next one, as long as nobody else opens anything; and what is placed there
+// stays.
+void numbers() {
+  walk memory;
+  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int next = null + 1;
+  long others = 0;
+  long lost = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  while (is_before(end)) {
+    for (int i = 0; i < 200; ++i) {
+      const int got = dup(STDERR_FILENO);
+      others += got != next ? 1 : 0;
+      close(got);
+      if (dup2(null, next) != next) ++lost;
+      if (close(next) != 0) ++lost;
+      memory.step();
+    }
+  }
+  std::printf("taken by others: %ld, lost: %ld\n", others, lost);
+}
+
+// Whether every thread of this process sees a descriptor of the calling one.
+bool is_seen_by_all(int descriptor) {
+  bool all = true;
+  DIR* const threads = opendir("/proc/self/task");
+  while (const dirent* const thread = readdir(threads)) {
+    if (thread->d_name[0] == '.') continue;
+    const std::string path = std::string("/proc/self/task/") + thread->d_name + "/fd/" + std::to_string(descriptor);
+    all &= access(path.c_str(), F_OK) == 0;
+  }
+  closedir(threads);
+  return all;
+}
+
+// A table of descriptors of its own: a program with one thread has that anyway.
+void tables() {
+  const auto raw = [](long number, long first, long second, long third) {
+    return syscall(number, first, second, third);
+  };
+  constexpr unsigned unshares = 2;  // CLOSE_RANGE_UNSHARE
+  std::printf("unshare: %d\n", unshare(CLONE_FILES));
+  std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
+  std::printf("with folders: %d\n", unshare(CLONE_FILES | CLONE_FS));
+  std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
+  std::printf("by number: %ld\n", raw(SYS_unshare, CLONE_FILES, 0, 0));
+  std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
+  std::printf("close_range: %d\n", close_range(100, 120, unshares));
+  std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
+  std::printf("by number: %ld\n", raw(SYS_close_range, 100, 120, unshares));
+  std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
+  std::thread second([] {
+    std::printf("of a second thread: %d\n", unshare(CLONE_FILES));
+    std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
+  });
+  second.join();
+}
+
+// Another mount namespace, which only a process with a root and working folder of its own may enter.
+void folders() {
+  const int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+  std::printf("setns: %d\n", setns(own, CLONE_NEWNS));
+  std::printf("chdir: %d\n", chdir("/tmp"));
+  std::printf("by number: %ld\n", syscall(SYS_setns, own, 0));
+  char folder[64]{};
+  std::printf("folder: %s\n", getcwd(folder, sizeof folder));
+}
+
+// The kernel merges equal pages. Those that were unchanged in local memory are written to afterwards.
+void merged() {
+  constexpr int set_memory_merge = 67;
+  constexpr int get_memory_merge = 68;
+  constexpr std::size_t bytes = 24 * mib;
+  const bool is_inherited = prctl(get_memory_merge, 0, 0, 0, 0) == 1;
+  std::printf("merges: %d\n", is_inherited || prctl(set_memory_merge, 1, 0, 0, 0) == 0 ? 1 : 0);
+  std::printf("merges now: %d\n", prctl(get_memory_merge, 0, 0, 0, 0));
+  unsigned char* const memory = map(bytes);
+  unsigned char* const pressure = map(4 * bytes);
+  std::memset(memory, 7, bytes);
+  std::size_t wrong = 0;
+  for (int round = 0; round < 3; ++round) {  // they come back writable once more after they were written
+    std::memset(pressure, 8 + round, 4 * bytes);
+    for (std::size_t at = 0; at < bytes; at += page) wrong += memory[at] != 7;
+  }
+  usleep(1'200'000);  // the kernel looks at each page twice
+  for (std::size_t at = 0; at < bytes; at += page) memory[at] = static_cast<unsigned char>(at / page | 1);
+  std::memset(pressure, 9, 4 * bytes);
+  for (std::size_t at = 0; at < bytes; at += page) wrong += memory[at] != static_cast<unsigned char>(at / page | 1);
+  std::printf("wrong: %zu\n", wrong);
+  std::printf("ends merging: %d\n", prctl(set_memory_merge, 0, 0, 0, 0));
+  std::printf("merges now: %d\n", prctl(get_memory_merge, 0, 0, 0, 0));
+}
+
+struct part {
+  std::string_view name;
+  void (*run)();
+};
+
+constexpr part parts[] = {{"numbers", numbers}, {"tables", tables}, {"folders", folders}, {"merged", merged}};
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const auto* const chosen = std::find_if(std::begin(parts), std::end(parts),
+                                          [&](const part& one) { return count == 2 && one.name == arguments[1]; });
+  if (chosen == std::end(parts)) return 2;
+  chosen->run();
+  return 0;
+}

@@ -1,0 +1,65 @@
+"""A program with one thread, which counts on being alone in its process, does not notice the runtime."""
+
+import contextlib
+import os
+import pathlib
+import unittest
+
+import support
+from support import MIB
+
+LONER = support.PROGRAMS / "loner"
+BUDGET_BYTES = 32 * MIB
+KSM = pathlib.Path("/sys/kernel/mm/ksm")
+
+
+@contextlib.contextmanager
+def merging():
+    """The kernel merges pages, and quickly."""
+    wanted = {"pages_to_scan": "100000", "sleep_millisecs": "10", "run": "1"}
+    support.need(os.geteuid() == 0 and all((KSM / name).exists() for name in wanted), "no merging of pages here")
+    before = {name: (KSM / name).read_text() for name in wanted}
+    try:
+        for name, value in wanted.items():
+            (KSM / name).write_text(value)
+        yield
+    finally:
+        for name, value in before.items():
+            (KSM / name).write_text(value)
+
+
+class Loner(unittest.TestCase):
+    def compare(self, part, before=(), far="memory:", modes=("thread", "inline")):
+        native = support.run([*before, LONER, part])
+        self.assertEqual(native.code, 0, native)
+        for mode in modes:
+            with self.subTest(mode=mode, before=before):
+                command = support.farheap_command([LONER, part], BUDGET_BYTES, far, mode)
+                outcome = support.run([*before, *command])
+                self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+        return native
+
+    def test_the_numbers_of_its_descriptors(self):
+        self.compare("numbers", far=None)
+
+    def test_its_table_of_descriptors(self):
+        self.compare("tables")
+
+    def test_its_folders(self):
+        native = self.compare("folders")
+        support.need("setns: 0" in native.out, "no mount namespaces here")
+
+    def test_pages_that_the_kernel_merges(self):
+        with merging():
+            native = self.compare("merged")
+        support.need("merges: 1" in native.out, "the kernel does not merge for a process")
+
+    def test_pages_that_the_kernel_merges_for_a_service(self):
+        # As a service manager starts it.
+        asks = ["/usr/bin/python3", "-c", "import ctypes, os, sys; ctypes.CDLL(None).prctl(67, 1, 0, 0, 0); os.execv(sys.argv[1], sys.argv[1:])"]
+        with merging():
+            self.compare("merged", before=asks, modes=("inline",))
+
+
+if __name__ == "__main__":
+    support.main()
