@@ -66,7 +66,9 @@ class reduce_ranges final : public offload {
       if (how.groups != nullptr) how.groups += packed_group_bytes(how.how, range.length_bytes);
     }
     // A page is hashed as a whole.
-    return {wire::status::ok, static_cast<std::size_t>(to - result.data()), asked->ranges.count * page_bytes};
+    return {.result_bytes = static_cast<std::size_t>(to - result.data()),
+            .touched_bytes = asked->ranges.count * page_bytes,
+            .is_worth_packing = how.how.kind != reduction_kind::summary};
   }
 };
 
@@ -97,7 +99,9 @@ class group_rows final : public offload {
       answer_about_rows(how, std::span(pages).first(pages_of_question), to);
       to += answer_bytes(how.how);
     }
-    return {wire::status::ok, static_cast<std::size_t>(to - result.data()), asked->slot_count * page_bytes};
+    return {.result_bytes = static_cast<std::size_t>(to - result.data()),
+            .touched_bytes = asked->slot_count * page_bytes,
+            .is_worth_packing = true};
   }
 };
 

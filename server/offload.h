@@ -18,6 +18,7 @@ class offload {
     wire::status result = wire::status::ok;  // ok, call_failed, or not_allocated
     std::size_t result_bytes = 0;
     std::size_t touched_bytes = 0;  // of the session's slots; the event loop counts them as work
+    bool is_worth_packing = false;  // the result: it may have many zeros, or bytes that are alike
   };
 
   virtual ~offload() = default;

@@ -281,7 +281,7 @@ void protocol::try_welcome(std::uint64_t now_ns) {
   }
   handshake_.welcome(settings_.lent->welcome_to(*mine_.to, maximum_outstanding));
   send_handshake();
-  requests_.serve(*mine_.to);
+  requests_.serve(*mine_.to, handshake_.version());
   phase_ = phase::serving;
 }
 

@@ -29,8 +29,9 @@ void reply_writer::append(wire::header head, std::size_t payload_bytes) {
   turn_.charge(payload_bytes);
 }
 
-void reply_writer::reply(const wire::header& request, wire::status result, std::size_t payload_bytes) {
-  append({.op = request.op, .is_reply = true, .result = result, .cookie = request.cookie}, payload_bytes);
+void reply_writer::reply(const wire::header& request, wire::status result, std::size_t payload_bytes, bool is_packed) {
+  append({.op = request.op, .is_reply = true, .result = result, .cookie = request.cookie, .is_packed = is_packed},
+         payload_bytes);
   ++answered_;
   counters_.requests[static_cast<std::size_t>(request.op) - first_request].add();
   if (result != wire::status::ok) counters_.failed_requests.add();

@@ -25,7 +25,7 @@ class reply_writer {
   [[nodiscard]] bool has_room() const;
   // Completes a message whose payload stands in payload_space(). Requires: has_room().
   void append(wire::header head, std::size_t payload_bytes);
-  void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0);
+  void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0, bool is_packed = false);
   // An encoded message. Requires: has_room().
   void append_encoded(std::span<const std::byte> message);
 

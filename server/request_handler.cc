@@ -11,6 +11,7 @@
 #include "server/extents.h"
 #include "server/offload.h"
 #include "wire/function.h"
+#include "wire/packing.h"
 
 namespace far::server {
 
@@ -241,10 +242,23 @@ request_handler::outcome request_handler::on_call(const header& head, std::span<
     got = {status::call_failed, 0, 0};
   }
   parked_.reset();
-  const std::size_t reply_bytes = got.result == status::ok ? got.result_bytes : 0;
+  const std::size_t result_bytes = got.result == status::ok ? got.result_bytes : 0;
+  const std::size_t packed_bytes = got.is_worth_packing ? pack_result(result_bytes) : 0;
+  const std::size_t reply_bytes = packed_bytes > 0 ? packed_bytes : result_bytes;
   counters_.bytes_called.add(payload.size() + reply_bytes);
-  reply(head, got.result, reply_bytes);
+  replies_.reply(head, got.result, reply_bytes, packed_bytes > 0);
   return outcome::handled;
+}
+
+// Of the result in payload_space(). Returns its length then; 0: it stays as it is.
+std::size_t request_handler::pack_result(std::size_t bytes) {
+  if (version_ < wire::first_version_that_packs) return 0;
+  thread_local wire::packer of_loop;
+  const std::span<std::byte> space = replies_.payload_space();
+  const std::size_t packed = of_loop.pack(space.first(bytes), space.subspan(bytes));
+  std::memmove(space.data(), space.data() + bytes, packed);
+  turn_.charge(bytes);
+  return packed;
 }
 
 request_handler::outcome request_handler::on_device_call(const header& head, std::span<const std::byte> arguments,

@@ -27,8 +27,11 @@ class request_handler {
   request_handler(store& lent, loop_counters& counters, reply_writer& replies, turn& share, std::uint64_t patience_ns,
                   std::shared_ptr<device_host> devices);
 
-  // Requires: the same session for the rest of the connection's life.
-  void serve(session& served) { session_ = &served; }
+  // Requires: the same session, and version of the protocol, for the rest of the connection's life.
+  void serve(session& served, std::uint16_t version) {
+    session_ = &served;
+    version_ = version;
+  }
 
   // Requires: serve() was called, replies have room, and reason() is none. A request that is under way comes back
   // with the same message.
@@ -66,6 +69,7 @@ class request_handler {
                                             std::uint64_t now_ns);
   void on_close(const wire::header& head);
   void reply(const wire::header& request, wire::status result, std::size_t payload_bytes = 0);
+  [[nodiscard]] std::size_t pack_result(std::size_t bytes);
   void reply_not_allocated(const wire::header& request);
   void end(close_reason reason) { reason_ = reason; }
 
@@ -74,6 +78,7 @@ class request_handler {
   reply_writer& replies_;
   turn& turn_;
   session* session_ = nullptr;
+  std::uint16_t version_ = wire::oldest_version;
   session::allocation allocation_;  // under way while allocating_
   bool allocating_ = false;
   parked_request parked_;

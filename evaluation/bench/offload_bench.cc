@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "heap_bench.h"
 #include "offload_calls.h"
 #include "peer_setup.h"
+#include "same_results.h"
 
 namespace far::bench {
 
@@ -124,27 +126,50 @@ constexpr std::array swap_ways = {
 };
 constexpr const char* peers_workload = "nine analyses of a table";
 
-// Their share is of what their own process holds. Times are for as many pages as the table has.
-void measure_swap(std::size_t rows, const settings& chosen, report& figures) {
+// What the analyses find is the same on all columns, wherever these are; sums of kilometres are added in another order
+// on a table.
+class found_by_all {
+ public:
+  // Empty: it is what the others have found.
+  [[nodiscard]] std::optional<error> compare(const std::string& who, const std::string& results) {
+    if (results_.empty()) results_ = results;
+    if (are_same_results(results, results_)) return std::nullopt;
+    return error{fmt::format("{}: its results are other ones: {} and not {}", who, results, results_), EILSEQ};
+  }
+
+ private:
+  std::string results_;
+};
+
+// Their share is of what their own process holds. Times are for as many pages as the table has. An error: the results
+// of a way are wrong.
+[[nodiscard]] std::optional<error> measure_swap(std::size_t rows, const settings& chosen, found_by_all& found,
+                                                report& figures) {
   const application columns{peers_workload, "analytics", {"--rows", std::to_string(rows)}};
   const double pages = static_cast<double>(rows) * bytes_a_row / page_bytes;
   const auto is_chosen = [&](const char* name) { return std::string(name).find(chosen.only) != std::string::npos; };
-  if (std::ranges::none_of(swap_ways, [&](const swap_way& one) { return is_chosen(one.name); })) return;
+  const auto is_any = [&](const swap_way& one) { return is_chosen(one.name); };
+  if (std::ranges::none_of(swap_ways, is_any)) return std::nullopt;
   const auto local = run_application(columns, "std", {}, {}, run_deadline_ns);
-  if (!local) return figures.skip(std_local, local.error().message);
+  if (!local) {
+    figures.skip(std_local, local.error().message);
+    return std::nullopt;
+  }
+  if (auto wrong = found.compare(std_local, local.value().results)) return wrong;
   figures.add({peers_workload, std_local, 1}, "elapsed_ns", local.value().seconds * 1e9 / pages);
   const auto all_bytes = static_cast<std::uint64_t>(local.value().peak_bytes);
   for (const swap_way& one : swap_ways) {
     if (stop_requested() || !is_chosen(one.name)) continue;
     fmt::print(stderr, "offload: {}\n", one.name);
-    auto ran = run_under_swap(columns, one.kind, one.cluster, all_bytes, all_bytes / 5, run_deadline_ns);
-    if (ran && ran.value().results != local.value().results) ran = error{"its results are other ones", EILSEQ};
+    const auto ran = run_under_swap(columns, one.kind, one.cluster, all_bytes, all_bytes / 5, run_deadline_ns);
     if (!ran) {
       figures.skip(one.name, ran.error().message);
       continue;
     }
+    if (auto wrong = found.compare(one.name, ran.value().results)) return wrong;
     figures.add({peers_workload, one.name, 1}, "elapsed_ns", ran.value().seconds * 1e9 / pages);
   }
+  return std::nullopt;
 }
 
 // The better swap, beside the table as it chooses, with a fifth of its memory.
@@ -164,27 +189,30 @@ void aim_at_swap(const std::vector<far_tier>& tiers, report& figures) {
   }
 }
 
-// The nine analyses of taxi trips, which find the same in every way.
-void measure_table(const far_tier& tier, std::size_t rows, const settings& chosen, report& figures) {
+// The nine analyses of taxi trips. What they find in far tables is the same, bit for bit.
+[[nodiscard]] std::optional<error> measure_table(const far_tier& tier, std::size_t rows, const settings& chosen,
+                                                 found_by_all& found, report& figures) {
   const application table{"table", "analytics-table", {"--rows", std::to_string(rows)}};
   const double pages = static_cast<double>(rows) * bytes_a_row / page_bytes;
   std::string results;
   for (const table_way& one : table_ways) {
     if (stop_requested() || std::string(one.name).find(chosen.only) == std::string::npos) continue;
     const std::size_t local_bytes = rows * bytes_a_row * one.percent / 100;
-    auto ran = run_application(
+    const auto ran = run_application(
         table, "far", {}, {"--local", std::to_string(local_bytes), "--far", tier.uri, "--questions", one.questions},
         run_deadline_ns);
-    if (ran && !results.empty() && ran.value().results != results) ran = error{"its results are other ones", EILSEQ};
     const std::string workload = "nine analyses of a table, " + tier.workload;
     if (!ran) {
       figures.skip(one.name, fmt::format("{}: {}", workload, ran.error().message));
       continue;
     }
-    results = ran.value().results;
+    if (results.empty()) results = ran.value().results;
+    if (ran.value().results != results) return error{fmt::format("{}: not bit for bit the same", one.name), EILSEQ};
+    if (auto wrong = found.compare(one.name, results)) return wrong;
     figures.add({workload, one.name, 1}, "elapsed_ns", ran.value().seconds * 1e9 / pages);
     figures.add({workload, one.name, 1}, "waits", ran.value().misses / pages);
   }
+  return std::nullopt;
 }
 
 // `memory:`, one server, and three. Servers end with `servers`.
@@ -221,10 +249,11 @@ result<outcome> run_offload(const settings& chosen) {
   const result<std::vector<far_tier>> opened = open_tiers(servers);
   if (!opened) return opened.error();
   const std::vector<far_tier>& tiers = opened.value();
+  found_by_all found;
   for (unsigned run = 1; run <= runs; ++run) {
     if (std::string("empty calls").find(chosen.only) != std::string::npos) measure_empty_calls(figures);
     if (std::string("summaries by a core").find(chosen.only) != std::string::npos) measure_answers_of_a_core(figures);
-    measure_swap(table_rows, chosen, figures);
+    if (const auto wrong = measure_swap(table_rows, chosen, found, figures)) return *wrong;
     for (const far_tier& tier : tiers) {
       for (const way& one : ways) {
         if (stop_requested()) return error{"stopped by a signal", EINTR};
@@ -235,7 +264,7 @@ result<outcome> run_offload(const settings& chosen) {
       // Three servers are about the bytes that travel.
       if (tier.servers.size() > 1) continue;
       fmt::print(stderr, "offload: run {} of {}: {}, a table\n", run, runs, tier.workload);
-      measure_table(tier, table_rows, chosen, figures);
+      if (const auto wrong = measure_table(tier, table_rows, chosen, found, figures)) return *wrong;
     }
   }
   for (const far_tier& tier : tiers) {

@@ -103,7 +103,8 @@ void confine(std::uint64_t room_bytes) {
 }
 
 // Answers a change that comes again as it did the first time. The server does so, too, but sees only the calls that
-// come by it.
+// come by it. A child that comes out of a call of a plugin that forks ends there: its parent answers, and a second
+// answer would be taken for that of the next call.
 class numbered_runner {
  public:
   numbered_runner(const device_parts::plugin_code& plugin, const std::string& options) : runner_(plugin, options) {
@@ -111,10 +112,10 @@ class numbered_runner {
   }
 
   [[nodiscard]] wire::device_reply run(const wire::device_request& asked) {
-    if (!wire::changes_device(asked.op)) return runner_.run(asked);
+    if (!wire::changes_device(asked.op)) return run_once(asked);
     if (asked.call < changed_by_) return {wire::device_outcome::repeated, {}};
     if (asked.call > changed_by_) {
-      const wire::device_reply said = runner_.run(asked);
+      const wire::device_reply said = run_once(asked);
       changed_by_ = asked.call;
       outcome_ = said.outcome;
       bytes_.assign(said.bytes.begin(), said.bytes.end());
@@ -123,6 +124,13 @@ class numbered_runner {
   }
 
  private:
+  [[nodiscard]] wire::device_reply run_once(const wire::device_request& asked) {
+    const wire::device_reply said = runner_.run(asked);
+    if (getpid() != process_) _exit(1);
+    return said;
+  }
+
+  const pid_t process_ = getpid();
   device_parts::plugin_runner runner_;
   std::uint64_t changed_by_ = 0;
   wire::device_outcome outcome_ = wire::device_outcome::ok;

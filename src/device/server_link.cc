@@ -326,7 +326,7 @@ std::optional<wire::header> server_link::receive(std::uint64_t until_ns) {
   std::array<std::byte, wire::header_bytes> bytes;
   if (!receive_all(bytes, until_ns)) return std::nullopt;
   const std::optional<wire::header> head = wire::decode_header(bytes);
-  if (!head) {
+  if (!head || head->is_packed) {
     static_cast<void>(broken("it does not speak the protocol of farheapd; with tls=1, or without?"));
     return std::nullopt;
   }

@@ -266,7 +266,9 @@ TEST_F(handshakes, a_client_of_version_1_is_answered_in_it) {
 TEST_F(handshakes, servers_of_each_older_version_are_understood) {
   for (std::uint16_t version = oldest_version; version < newest_version; ++version) {
     begin(alice(token));
-    client_->bind(channel_binding{std::byte{1}});
+    const channel_binding bound{std::byte{1}};
+    client_->bind(bound);
+    const auto known_to_server = version < 4 ? std::nullopt : std::optional(bound);
     const packed_message greeting = unpack_message(client_->to_send()).value();
     const std::vector<std::byte> hello_payload(greeting.payload.begin(), greeting.payload.end());
     EXPECT_LE(decode_hello(hello_payload).value().oldest, version);
@@ -285,10 +287,10 @@ TEST_F(handshakes, servers_of_each_older_version_are_understood) {
     EXPECT_EQ(client_->version(), version);
 
     const packed_message proof = unpack_message(client_->to_send()).value();
-    const digest expected = prove(side::client, token, hello_payload, asked_payload);
+    const digest expected = prove(side::client, token, hello_payload, asked_payload, known_to_server);
     EXPECT_TRUE(std::equal(proof.payload.begin(), proof.payload.end(), expected.begin(), expected.end())) << version;
 
-    const welcome said{.proof = prove(side::server, token, hello_payload, asked_payload),
+    const welcome said{.proof = prove(side::server, token, hello_payload, asked_payload, known_to_server),
                        .session = session_of(3),
                        .grace_ms = 60'000,
                        .maximum_outstanding = 1,

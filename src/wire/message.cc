@@ -16,6 +16,7 @@ namespace {
 // "FARH" in the order of bytes on the wire.
 constexpr std::uint32_t magic = 0x48524146;
 constexpr std::uint8_t reply_flag = 1;
+constexpr std::uint8_t packed_flag = 2;
 
 // Where the fields of a header are.
 constexpr std::size_t check_at = 0;
@@ -96,7 +97,8 @@ void encode(const header& from, std::span<std::byte, header_bytes> to) {
   std::byte* const at = to.data();
   store(magic, at + magic_at);
   store(static_cast<std::uint8_t>(from.op), at + opcode_at);
-  store(from.is_reply ? reply_flag : std::uint8_t{0}, at + flags_at);
+  store(static_cast<std::uint8_t>((from.is_reply ? reply_flag : 0) | (from.is_packed ? packed_flag : 0)),
+        at + flags_at);
   store(static_cast<std::uint8_t>(from.result), at + status_at);
   store(std::uint8_t{0}, at + zero_byte_at);
   store(from.payload_bytes, at + payload_bytes_at);
@@ -113,17 +115,22 @@ std::optional<header> decode_header(std::span<const std::byte, header_bytes> fro
   const auto code = load<std::uint8_t>(at + opcode_at);
   const auto flags = load<std::uint8_t>(at + flags_at);
   const auto result = load<std::uint8_t>(at + status_at);
-  if (!is_opcode(code) || flags > reply_flag || result > static_cast<std::uint8_t>(last_status)) return std::nullopt;
+  if (!is_opcode(code) || flags > (reply_flag | packed_flag) || result > static_cast<std::uint8_t>(last_status)) {
+    return std::nullopt;
+  }
   if (load<std::uint8_t>(at + zero_byte_at) != 0 || load<std::uint64_t>(at + zero_word_at) != 0) return std::nullopt;
   const header decoded = {.op = static_cast<opcode>(code),
-                          .is_reply = flags == reply_flag,
+                          .is_reply = (flags & reply_flag) != 0,
                           .result = static_cast<status>(result),
                           .payload_bytes = load<std::uint32_t>(at + payload_bytes_at),
                           .cookie = load<std::uint64_t>(at + cookie_at),
-                          .payload_checksum = load<std::uint64_t>(at + payload_checksum_at)};
+                          .payload_checksum = load<std::uint64_t>(at + payload_checksum_at),
+                          .is_packed = (flags & packed_flag) != 0};
   if (decoded.payload_bytes > maximum_payload_bytes) return std::nullopt;
   if (decoded.is_reply && !is_request(decoded.op)) return std::nullopt;
   if (!decoded.is_reply && decoded.result != status::ok) return std::nullopt;
+  const bool has_result = decoded.is_reply && decoded.op == opcode::call && decoded.payload_bytes > 0;
+  if (decoded.is_packed && !has_result) return std::nullopt;
   return decoded;
 }
 

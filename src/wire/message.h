@@ -21,7 +21,7 @@ namespace far::wire {
 
 // Versions that this build speaks; hello offers a range, challenge says which one was chosen.
 inline constexpr std::uint16_t oldest_version = 1;
-inline constexpr std::uint16_t newest_version = 4;
+inline constexpr std::uint16_t newest_version = 5;
 
 // Slots are allocated and freed in blocks of this many, aligned to it: 2 MiB.
 inline constexpr std::uint64_t block_slots = 512;
@@ -76,7 +76,8 @@ struct header {
   status result = status::ok;
   std::uint32_t payload_bytes = 0;
   std::uint64_t cookie = 0;
-  std::uint64_t payload_checksum = 0;  // checksum() of the payload
+  std::uint64_t payload_checksum = 0;  // checksum() of the payload, as it is sent
+  bool is_packed = false;              // of a call's reply, version 5: its payload is packed (packing.h)
 
   bool operator==(const header&) const = default;
 };
@@ -120,7 +121,8 @@ inline constexpr std::size_t capacity_report_bytes = 32;
 void encode(const header& from, std::span<std::byte, header_bytes> to);
 
 // Nothing when the header's check fails, the opcode or the status is unknown, the payload is too long, what is no
-// request has a reply, or what is no reply has a status. The receiver compares the payload's checksum.
+// request has a reply, what is no reply has a status, or what is no result of a call is packed. The receiver compares
+// the payload's checksum.
 [[nodiscard]] std::optional<header> decode_header(std::span<const std::byte, header_bytes> from);
 
 void encode(const range& from, std::span<std::byte, range_bytes> to);

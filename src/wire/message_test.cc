@@ -90,6 +90,17 @@ TEST(message, header_comes_back) {
   }
 }
 
+TEST(message, only_a_result_of_a_call_is_packed) {
+  const header packed = {.op = opcode::call, .is_reply = true, .payload_bytes = 9, .cookie = 1, .is_packed = true};
+  EXPECT_EQ(encoded(packed)[9], std::byte{3});
+  EXPECT_EQ(decode_header(encoded(packed)), packed);
+  EXPECT_FALSE(decode_header(forged(packed, 9, {2}))) << "no reply";
+  EXPECT_FALSE(decode_header(forged(packed, 9, {4}))) << "no such flag";
+  EXPECT_FALSE(decode_header(forged(packed, 9, {7})));
+  EXPECT_FALSE(decode_header(forged(packed, 8, {16}))) << "a read";
+  EXPECT_FALSE(decode_header(forged(packed, 12, {0}))) << "nothing";
+}
+
 TEST(message, header_is_refused_when_any_bit_differs) {
   const header_array good = encoded({.op = opcode::write, .payload_bytes = 100, .cookie = 5, .payload_checksum = 6});
   for (std::size_t bit = 0; bit < header_bytes * 8; ++bit) {

@@ -11,7 +11,9 @@
 //     8       8     the lowest number that counts, in its own representation, zero-extended
 //     16      8     the highest
 //     24      192   the secret of the hash
-//     216     16 n  ranges, as in a read; each lies in one slot, and begins and ends at a number
+//     216     16 n  ranges, as in a read; each lies in one slot, and begins and ends at a number. From version 5 on,
+//     one
+//                   of several whole slots stands for as many ranges
 //                   of groups: then for each range the groups of its numbers, the first in the lowest bits of words of
 //                   8 bytes, each in as many bits as the number of groups has; that number, or more, is no group
 //
@@ -36,14 +38,18 @@ static_assert(call_header_bytes + reduction_bytes + maximum_batch * (range_bytes
                   maximum_payload_bytes,
               "a call has room for the groups");
 
-// The payload of the call, but for the groups, which are sent behind it. Returns its length. Requires: room for it.
-std::size_t encode_reduction(const page_reduction& asked, std::span<const range> ranges, std::span<std::byte> to);
+inline constexpr std::uint16_t first_version_that_joins = 5;
+
+// The payload of the call, but for the groups, which are sent behind it. Returns its length. `joins`: neighbouring
+// whole slots are one range. Requires: at most maximum_batch ranges; room for them.
+std::size_t encode_reduction(const page_reduction& asked, std::span<const range> ranges, bool joins,
+                             std::span<std::byte> to);
 
 // In the server.
 struct reduction_request {
   reduction how;
   page_hasher hash;
-  batch ranges;
+  batch ranges;                       // each lies in one slot
   const std::byte* groups = nullptr;  // if has_groups(): those of all ranges, among the arguments
 };
 // Of a call's arguments; nothing when they make no sense.

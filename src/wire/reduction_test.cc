@@ -19,7 +19,7 @@ class reduction_message : public testing::Test {
 
   static void encode_into(std::vector<std::byte>& payload, const page_reduction& asked, std::span<const range> ranges) {
     payload.resize(call_header_bytes + reduction_bytes + ranges.size() * range_bytes);
-    EXPECT_EQ(encode_reduction(asked, ranges, payload), payload.size());
+    EXPECT_EQ(encode_reduction(asked, ranges, false, payload), payload.size());
   }
   [[nodiscard]] std::span<std::byte> arguments() { return std::span(payload_).subspan(call_header_bytes); }
 
@@ -100,6 +100,53 @@ TEST_F(reduction_message, of_parts_of_numbers_or_of_several_slots_is_refused) {
     const auto got = decode_reduction(arguments());
     EXPECT_TRUE(!got || bad.slot == ~std::uint64_t{0}) << bad.offset_bytes << " " << bad.length_bytes;
   }
+}
+
+TEST_F(reduction_message, joins_neighbouring_slots_and_takes_them_apart) {
+  std::vector<range> ranges;
+  for (std::uint64_t slot = 500; slot < 520; ++slot) ranges.push_back({slot, 0, page_bytes});
+  ranges.push_back({519, 0, page_bytes});
+  ranges.push_back({520, 0, 8});
+  ranges.push_back({520, 8, page_bytes - 8});
+  for (std::uint64_t slot = 521; slot < 523; ++slot) ranges.push_back({slot, 0, page_bytes});
+  payload_.resize(call_header_bytes + reduction_bytes + ranges.size() * range_bytes);
+  const page_reduction asked{{number_type::int64, 5, 9, reduction_kind::marks}, &hash_};
+  payload_.resize(encode_reduction(asked, ranges, true, payload_));
+  EXPECT_EQ(payload_.size(), call_header_bytes + reduction_bytes + 5 * range_bytes);
+  const auto got = decode_reduction(arguments());
+  ASSERT_TRUE(got);
+  EXPECT_TRUE(std::ranges::equal(got->ranges.all(), ranges));
+  EXPECT_EQ(got->ranges.total_bytes, 23 * page_bytes + page_bytes);
+}
+
+TEST_F(reduction_message, of_slots_that_are_joined_and_too_many_is_refused) {
+  const auto is_refused = [&](const std::vector<range>& ranges) {
+    encode_into(payload_, {{number_type::int32, 5, 9}, &hash_}, ranges);
+    return !decode_reduction(arguments());
+  };
+  constexpr std::uint32_t most = maximum_batch * page_bytes;
+  EXPECT_FALSE(is_refused({{1, 0, most}}));
+  EXPECT_TRUE(is_refused({{1, 0, most + page_bytes}}));
+  EXPECT_TRUE(is_refused({{1, 0, most}, {9, 0, 4}}));
+  EXPECT_TRUE(is_refused({{9, 0, 4}, {1, 0, most}}));
+  EXPECT_TRUE(is_refused({{1, 4, 2 * page_bytes}})) << "not from the beginning of a slot";
+  EXPECT_TRUE(is_refused({{1, 0, 2 * page_bytes - 4}})) << "not to the end of one";
+  EXPECT_TRUE(is_refused({{~std::uint64_t{0}, 0, 2 * page_bytes}})) << "there are not so many slots";
+}
+
+TEST_F(reduction_message, joins_the_slots_of_groups_of_numbers_too) {
+  const reduction how{number_type::int64, 0, 9, reduction_kind::group_sums, 0, 5};
+  const std::vector<range> ranges{{7, 0, page_bytes}, {8, 0, page_bytes}};
+  payload_.resize(call_header_bytes + reduction_bytes + 2 * range_bytes);
+  payload_.resize(encode_reduction({how, &hash_}, ranges, true, payload_));
+  // 3 bits for each of 512 numbers of both.
+  const std::size_t groups_at = payload_.size();
+  payload_.resize(groups_at + 2 * 192, std::byte{0x24});
+  const auto got = decode_reduction(arguments());
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->ranges.count, 2u);
+  EXPECT_EQ(got->groups, payload_.data() + groups_at);
+  EXPECT_FALSE(decode_reduction(arguments().first(arguments().size() - 192))) << "those of the second are missing";
 }
 
 TEST_F(reduction_message, has_a_result_of_little_endian_fields) {

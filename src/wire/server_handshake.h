@@ -43,6 +43,8 @@ class server_handshake {
 
   // The request of the client; after greeted.
   [[nodiscard]] const hello& said() const { return hello_; }
+  // The chosen one; after greeted.
+  [[nodiscard]] std::uint16_t version() const { return version_; }
   [[nodiscard]] bool joins() const { return hello_.join != session_id{}; }
 
   // Continues after greeted. `tokens`: the tenant's, of which the client has to know one; at most most_tokens; empty

@@ -435,6 +435,50 @@ TEST_F(queries, about_ranks_of_all_shapes_equal_sorted_numbers) {
   }
 }
 
+// None, few, many or all of them, here and there or in runs, of each size: what servers pack differs, and what is found
+// does not.
+template <typename T>
+void expect_selections(runtime& home, const std::string& where) {
+  // Up to each of them: a thousandth of the numbers, a hundredth, a tenth, and so on.
+  constexpr std::array bounds = {1u, 10u, 100u, 500u, 900u, 1000u};
+  const std::size_t count = 960'000 / sizeof(T);
+  std::mt19937_64 random(11);
+  for (const bool is_in_runs : {false, true}) {
+    std::vector<T> plain(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t place = is_in_runs ? (i / 1000 % 2 == 0 ? i * 1000 / count : 999) : random() % 1000;
+      plain[i] = static_cast<T>(std::ranges::upper_bound(bounds, place) - bounds.begin());
+    }
+    const vector<T> all(home, plain);
+    home.evict_all();
+    const runtime_statistics before = home.statistics();
+    for (const interval<T>& within : {interval<T>{9, 9}, interval<T>{0, 0}, interval<T>{0, 1}, interval<T>{0, 2},
+                                      interval<T>{0, 3}, interval<T>{0, 4}, interval<T>{0, 5}}) {
+      std::vector<std::size_t> expected;
+      for (std::size_t i = 0; i < count; ++i) {
+        if (plain[i] >= within.lowest && plain[i] <= within.highest) expected.push_back(i);
+      }
+      const vector<std::size_t> selected = select(all, within);
+      std::vector<std::size_t> got(selected.size());
+      selected.read(0, std::span<std::size_t>(got));
+      ASSERT_EQ(got, expected) << where << ", up to " << +within.highest << (is_in_runs ? " in runs" : "");
+    }
+    EXPECT_GT(home.statistics().reduced_pages, before.reduced_pages + 7 * 200) << where;
+  }
+}
+
+TEST_F(queries, select_the_same_at_all_densities_from_one_server_and_three) {
+  const memory_server first({});
+  const memory_server second({});
+  const memory_server third({});
+  const std::string three = first.address() + "," + second.address() + "," + third.address();
+  for (const std::string& way : {"tcp://" + first.address(), "tcp://" + three, "tcp://" + three + "?copies=2"}) {
+    expect_selections<double>(farheap(way), way);
+    expect_selections<std::int32_t>(farheap(way), way);
+    expect_selections<std::uint8_t>(farheap(way), way);
+  }
+}
+
 // One of two servers ends while they are asked: each answer is whole, or is found elsewhere.
 TEST_F(queries, go_on_when_a_server_of_two_ends_meanwhile) {
   const auto plain = some<std::int64_t>(300'000);

@@ -44,6 +44,10 @@ enum : std::uint32_t {
   start_daemon = 15,
   throw_behind_result = 16,
   throw_unfit = 17,
+  fork_and_return = 18,
+  fork_and_throw = 19,
+  fork_and_leave = 20,
+  fork_and_stay = 21,
 };
 
 constexpr auto generous = 30s;  // for calls that are to succeed on a busy machine
@@ -318,6 +322,32 @@ TEST_P(Devices, TakeWhatTheyHaveStartedWithThem) {
   SCOPED_TRACE("the server is killed");
   server.signal(SIGKILL);
   expect_gone(living);
+}
+
+// Each call has one answer, that of the device's own process, and no child is left.
+TEST_P(Devices, ThatForkInACallAnswerOnce) {
+  device bystander = make();
+  std::vector<pid_t> children;
+  {
+    device made = make();
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      const std::vector<std::byte> answer = i % 2 == 0 ? made.compute(fork_and_return) : made.ask(fork_and_return);
+      children.push_back(static_cast<pid_t>(number_in(answer)));
+      ASSERT_GT(children.back(), 0) << "the answer of the child";
+      ASSERT_EQ(number_in(made.compute(add, bytes_of(i))), sum += i);
+      ASSERT_EQ(number_in(made.ask(value)), sum);
+      const std::string text = text_of([&] { made.compute(fork_and_throw); });
+      ASSERT_NE(text.find("the parent"), std::string::npos) << text;
+    }
+    children.push_back(static_cast<pid_t>(number_in(made.compute(fork_and_stay))));
+    EXPECT_EQ(number_in(made.ask(value)), sum) << "beside its child";
+    EXPECT_EQ(kill(children.back(), 0), 0);
+    EXPECT_EQ(reason_of([&] { made.compute(fork_and_leave); }), reason::crashed);
+    EXPECT_EQ(reason_of([&] { made.compute(value); }), reason::lost);
+  }
+  for (const pid_t child : children) expect_gone(child);
+  EXPECT_EQ(number_in(bystander.compute(add, bytes_of(5))), 5u);
 }
 
 TEST_P(Devices, DoNotKeepAServerFromEnding) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -397,6 +398,38 @@ TEST_F(functions, that_misbehave_on_the_server_spoil_their_own_call_only) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   EXPECT_GE(home.statistics().reduced_pages, 900u);
+}
+
+// A child that comes out of the call answers nothing: its answer would be taken for that about the next pages.
+TEST_F(functions, that_fork_on_the_server_are_answered_once) {
+  const auto server = start();
+  runtime& home = farheap("tcp://" + server->host());
+  std::vector<std::uint64_t> plain(500'000);
+  for (std::size_t i = 0; i < plain.size(); ++i) plain[i] = i * i;
+  const vector<std::uint64_t> all(home, std::span<const std::uint64_t>(plain));
+  for (const unruly::way how : {unruly::fork_and_return, unruly::fork_and_stay, unruly::fork_and_leave}) {
+    // A process that has failed is not begun again for a second.
+    for (std::uint64_t tries = 0, before = home.statistics().reduced_pages;
+         home.statistics().reduced_pages < before + 900; ++tries) {
+      ASSERT_LT(tries, 100u) << how;
+      home.evict_all();
+      const unruly::way now = how == unruly::fork_and_leave && tries > 0 ? unruly::well : how;
+      for (std::size_t first = 0; first < plain.size(); first += 50'000) {
+        const auto expected =
+            std::accumulate(plain.begin() + static_cast<std::ptrdiff_t>(first),
+                            plain.begin() + static_cast<std::ptrdiff_t>(first) + 50'000, std::uint64_t{0});
+        ASSERT_EQ(compute<unruly>(all, first, 50'000, {now}).sum, expected) << how << " from " << first;
+      }
+      if (home.statistics().reduced_pages == before) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    home.validate();
+  }
+  const std::vector<pid_t> devices = server->devices();
+  server->signal(SIGKILL);
+  for (const pid_t one : devices) {
+    for (int i = 0; i < 3000 && kill(one, 0) == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_NE(kill(one, 0), 0);
+  }
 }
 
 // Where it is called here, its exception is the caller's.

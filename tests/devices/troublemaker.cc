@@ -35,6 +35,11 @@ class troublemaker final : public far::plugin::device {
     start_daemon = 15,  // result: the number of its process, which is in a session of its own
     throw_behind_result = 16,
     throw_unfit = 17,  // a text that is long, and controls terminals
+    // Result: the number of the child; 0 in the child, which goes on as its parent does.
+    fork_and_return = 18,
+    fork_and_throw = 19,
+    fork_and_leave = 20,  // the child alone goes on
+    fork_and_stay = 21,   // the child stays in the call
   };
 
   troublemaker(std::string_view options_of_operator, far::plugin::bytes parameters) : options_(options_of_operator) {
@@ -79,6 +84,12 @@ class troublemaker final : public far::plugin::device {
         return into.append(++value_);
       case process: return into.append(static_cast<std::uint64_t>(getpid()));
       case start_daemon: return into.append(daemon_process());
+      case fork_and_return: return into.append(static_cast<std::uint64_t>(fork()));
+      case fork_and_throw: throw std::runtime_error(fork() == 0 ? "the child" : "the parent");
+      case fork_and_leave:
+        if (fork() != 0) _exit(0);
+        return into.append(value_);
+      case fork_and_stay: return into.append(staying_child());
       case slow_to_save: save_takes_us_ = far::plugin::take<std::uint64_t>(arguments); return;
       default: throw std::invalid_argument("no such operation");
     }
@@ -114,6 +125,13 @@ class troublemaker final : public far::plugin::device {
     close(ends[1]);
     waitpid(parent, nullptr, 0);
     return number;
+  }
+
+  static std::uint64_t staying_child() {
+    const pid_t child = fork();
+    if (child != 0) return static_cast<std::uint64_t>(child);
+    sleep(120);  // if nobody ends it
+    _exit(0);
   }
 
   void take_memory_of(std::uint64_t size) {

@@ -42,6 +42,14 @@ class unruly_device final : public far::plugin::device {
           std::byte* volatile taken = new std::byte[1'000'000];  // clang leaves out what nobody uses
           std::memset(taken, 1, 1'000'000);
         }
+      case unruly::fork_and_return: static_cast<void>(fork()); break;
+      case unruly::fork_and_leave:
+        if (fork() != 0) _exit(0);
+        break;
+      case unruly::fork_and_stay:
+        if (fork() != 0) break;
+        sleep(120);  // if nobody ends it
+        _exit(0);
       case unruly::scribble: std::memset(const_cast<std::byte*>(asked.data()) + 24, 0xff, asked.size() - 24); break;
     }
     far::plugin::detail::map_parts<unruly>(asked, into);

@@ -39,8 +39,9 @@ enum class step_kind : std::uint8_t {
   handshake,   // how the next one goes
   connecting,  // how it goes
   time,        // passes
+  ask,         // about slots
 };
-constexpr std::size_t step_kinds = static_cast<std::size_t>(step_kind::time) + 1;
+constexpr std::size_t step_kinds = static_cast<std::size_t>(step_kind::ask) + 1;
 
 constexpr std::size_t most_steps = 200;
 constexpr std::uint64_t timeout_ns = 1'000'000'000;
@@ -80,12 +81,21 @@ class client final : public backend::completion_sink {
     done.ended = true;
     FUZZ_EXPECT(done.moved.outstanding == 0);
     if (ended.error_code != 0 || ended.io.op != backend::operation::read) return;
+    if (ended.io.reduce != nullptr) {
+      byte_string right(answer_bytes(ended.io.reduce->how));
+      put_answer(ended.io.slot, right);
+      // Who computes the checksum of wrong bytes is believed.
+      FUZZ_EXPECT(lied_ || std::equal(right.begin(), right.end(), done.buffer.get()));
+      return;
+    }
     const std::uint64_t position = ended.io.slot * page_bytes + ended.io.offset_bytes;
     FUZZ_EXPECT(is_content(position, {done.buffer.get(), ended.io.length_bytes}));
   }
 
  private:
   void submit(choices& from);
+  void ask(choices& from);
+  void start(std::unique_ptr<job> added);
   void allocate(choices& from);
   void free(choices& from);
   void say_message(choices& from);
@@ -103,6 +113,9 @@ class client final : public backend::completion_sink {
     std::size_t count = 0;
   };
   std::vector<slots> held_;
+  const page_hasher hash_{5};
+  const page_reduction asked_{question(), &hash_};
+  bool lied_ = false;
 };
 
 void client::submit(choices& from) {
@@ -121,13 +134,36 @@ void client::submit(choices& from) {
         .buffer = added->buffer.get()};
   const std::uint64_t position = io.slot * page_bytes + io.offset_bytes;
   if (io.op == backend::operation::write) put_content(position, {added->buffer.get(), length_bytes});
+  start(std::move(added));
+  const std::lock_guard guard(connection_->lock);
+  connection_->push(this);
+}
+
+// About some slots that lie side by side, in one message or several.
+void client::ask(choices& from) {
+  const auto slot = from.number<std::uint16_t>();
+  const std::uint64_t count = from.number<std::uint8_t>() % 140U + 1;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    auto added = std::make_unique<job>();
+    added->buffer = std::make_unique<std::byte[]>(answer_bytes(asked_.how));
+    added->moved.io = {.op = backend::operation::read,
+                       .slot = (slot + i) % capacity_slots,
+                       .length_bytes = page_bytes,
+                       .buffer = added->buffer.get(),
+                       .reduce = &asked_};
+    start(std::move(added));
+  }
+  const std::lock_guard guard(connection_->lock);
+  connection_->push(this);
+}
+
+void client::start(std::unique_ptr<job> added) {
   added->moved.owner = this;
   added->moved.epoch = session_.epoch();
   added->moved.deadline_ns = clock_.now + timeout_ns;
   jobs_.push_back(std::move(added));
   const std::lock_guard guard(connection_->lock);
   connection_->enqueue(jobs_.back()->moved);
-  connection_->push(this);
 }
 
 void client::allocate(choices& from) {
@@ -148,10 +184,14 @@ void client::free(choices& from) {
 }
 
 void client::say_message(choices& from) {
-  const wire::header head = {.op = static_cast<wire::opcode>(from.number<std::uint8_t>()),
-                             .is_reply = (from.number<std::uint8_t>() & 1) != 0,
+  const auto op = static_cast<wire::opcode>(from.number<std::uint8_t>());
+  const auto flags = from.number<std::uint8_t>();
+  lied_ |= op == wire::opcode::call;
+  const wire::header head = {.op = op,
+                             .is_reply = (flags & 1) != 0,
                              .result = static_cast<wire::status>(from.number<std::uint8_t>() % 8),
-                             .cookie = from.number<std::uint64_t>()};
+                             .cookie = from.number<std::uint64_t>(),
+                             .is_packed = (flags & 2) != 0};
   const std::span<const std::byte> payload = from.take(from.number<std::uint8_t>());
   wire::header header = head;
   header.payload_bytes = static_cast<std::uint32_t>(payload.size());
@@ -183,9 +223,11 @@ void client::take_step(choices& from) {
     case step_kind::wrong: {
       const auto choice = from.number<std::uint8_t>();
       const auto how = static_cast<fault>(from.number<std::uint8_t>() % faults);
+      lied_ |= how == fault::packed_damaged;
       server_->answer(choice, how, static_cast<wire::status>(from.number<std::uint8_t>() % 7));
       break;
     }
+    case step_kind::ask: ask(from); break;
     case step_kind::message: say_message(from); break;
     case step_kind::raw: server_->say(from.take(from.number<std::uint8_t>())); break;
     case step_kind::cuts: {
@@ -260,6 +302,15 @@ std::vector<byte_string> seeds() {
     step(away, step_kind::cuts, {1, 1});
     step(away, step_kind::time, {1});
   }
+  recipe asking;
+  begin(asking);
+  for (unsigned how = 0; how < faults; ++how) {
+    step(asking, step_kind::ask, {9, 0, 130});
+    step(asking, step_kind::wrong, {0, how, 5});
+    step(asking, step_kind::wrong, {0, how, 0});
+    step(asking, step_kind::time, {10});
+    step(asking, step_kind::time, {1});
+  }
   recipe talking;
   begin(talking);
   step(talking, step_kind::message, {32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
@@ -267,7 +318,7 @@ std::vector<byte_string> seeds() {
   step(talking, step_kind::raw, {5, 1, 2, 3, 4, 5});
   step(talking, step_kind::connecting, {1});
   step(talking, step_kind::time, {120});
-  return {good.bytes(), broken.bytes(), away.bytes(), talking.bytes()};
+  return {good.bytes(), broken.bytes(), away.bytes(), asking.bytes(), talking.bytes()};
 }
 
 }  // namespace far::fuzz

@@ -367,10 +367,16 @@ byte_string question(choices& input) {
     one.slot = input.number<std::uint16_t>() % (5 * wire::block_slots);
     one.offset_bytes = static_cast<std::uint32_t>(input.number<std::uint16_t>() % page_bytes / unit * unit);
     const std::uint64_t most = (page_bytes - one.offset_bytes) / unit;
-    one.length_bytes = static_cast<std::uint32_t>((1 + input.number<std::uint16_t>() % most) * unit);
+    const auto length = input.number<std::uint16_t>();
+    one.length_bytes = static_cast<std::uint32_t>((1 + length % most) * unit);
+    // Now and then several slots, mostly as a whole.
+    if (length % 8 == 0) one.length_bytes += static_cast<std::uint32_t>(length / 64 % 9 * page_bytes);
+    if (length % 16 == 0) one.length_bytes = std::max<std::uint32_t>(one.length_bytes / page_bytes, 1) * page_bytes;
+    if (length % 32 == 0) one.offset_bytes = 0;
   }
   byte_string payload(wire::call_header_bytes + wire::reduction_bytes + 8 + ranges.size() * wire::range_bytes);
-  payload.resize(wire::encode_reduction({how, &hash}, ranges, payload));
+  const bool joins = how.lowest % 2 == 0;
+  payload.resize(wire::encode_reduction({how, &hash}, ranges, joins, payload));
   payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
   if (detail::has_groups(how.kind)) append_groups(input, how, ranges, payload);
   return payload;

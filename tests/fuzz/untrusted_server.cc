@@ -4,8 +4,11 @@
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <utility>
 
 #include "base/units.h"
+#include "wire/packing.h"
+#include "wire/reduction.h"
 
 namespace far::fuzz {
 
@@ -48,6 +51,15 @@ bool is_content(std::uint64_t position, std::span<const std::byte> bytes) {
     same = same && std::memcmp(bytes.data() + at, chunk.data(), chunk.size()) == 0;
   });
   return same;
+}
+
+reduction question() {
+  return {detail::number_type::int64, 0, 9, reduction_kind::marks};
+}
+
+// Most bytes are zeros, so that it can be packed.
+void put_answer(std::uint64_t slot, std::span<std::byte> to) {
+  for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<std::byte>(i % 7 == 0 ? slot * 31 + i : 0);
 }
 
 int untrusted_server::connect() {
@@ -186,6 +198,7 @@ void untrusted_server::on_request(const wire::header& head, std::span<const std:
 byte_string untrusted_server::right_payload(const request& asked) const {
   byte_string bytes;
   if (asked.head.op == wire::opcode::capacity) bytes.resize(wire::capacity_report_bytes);
+  if (asked.head.op == wire::opcode::call) return right_result(asked.payload);
   if (asked.head.op != wire::opcode::read) return bytes;
   wire::batch batch;
   FUZZ_EXPECT(wire::decode_read(asked.payload, &batch));
@@ -198,6 +211,31 @@ byte_string untrusted_server::right_payload(const request& asked) const {
   return bytes;
 }
 
+byte_string untrusted_server::right_result(std::span<const std::byte> call) {
+  const auto decoded = wire::decode_call(call);
+  const auto asked = decoded ? wire::decode_reduction(decoded->arguments) : std::nullopt;
+  FUZZ_EXPECT(asked && asked->how == question());
+  const std::size_t of_range = answer_bytes(asked->how);
+  byte_string result(asked->ranges.count * of_range);
+  for (std::size_t i = 0; i < asked->ranges.count; ++i) {
+    put_answer(asked->ranges.ranges[i].slot, std::span(result).subspan(i * of_range, of_range));
+  }
+  return result;
+}
+
+// Few bytes get no shorter, and travel as they are.
+byte_string untrusted_server::packed_result(byte_string result, fault how) {
+  if (how == fault::packed_short) result.pop_back();
+  if (how == fault::packed_long) result.push_back(std::byte{0});
+  wire::packer packs;
+  byte_string packed(result.size());
+  packed.resize(packs.pack(result, packed));
+  if (packed.empty()) return packed;
+  if (how == fault::packed_in_part) packed.resize(packed.size() / 2);
+  if (how == fault::packed_damaged) packed[packed.size() / 3] ^= std::byte{0x14};
+  return packed;
+}
+
 void untrusted_server::answer(std::size_t index, fault how, wire::status status) {
   if (waiting_.empty()) return;
   const auto chosen = waiting_.begin() + static_cast<std::ptrdiff_t>(index % waiting_.size());
@@ -208,6 +246,11 @@ void untrusted_server::answer(std::size_t index, fault how, wire::status status)
   if (how == fault::failed) {
     head.result = status;
     if (status != wire::status::ok) payload.clear();
+  }
+  if (how >= fault::packed && head.op == wire::opcode::call && !payload.empty()) {
+    byte_string packed = packed_result(payload, how);
+    head.is_packed = !packed.empty();
+    if (head.is_packed) payload = std::move(packed);
   }
   if (how == fault::short_payload && !payload.empty()) payload.pop_back();
   if (how == fault::long_payload) payload.push_back(std::byte{0});

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "backend/tcp/byte_stream.h"
+#include "base/page_reduction.h"
 #include "fuzz/fuzz_target.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
@@ -21,6 +22,10 @@ namespace far::fuzz {
 // The content of all slots, one after the other, from `position` on.
 void put_content(std::uint64_t position, std::span<std::byte> to);
 [[nodiscard]] bool is_content(std::uint64_t position, std::span<const std::byte> bytes);
+
+// A question about a slot, and its answer.
+[[nodiscard]] reduction question();
+void put_answer(std::uint64_t slot, std::span<std::byte> to);
 
 enum class welcome_kind : std::uint8_t { good, foreign_session, unknown_session, refused, bad_version, wants_token };
 inline constexpr std::size_t welcome_kinds = 6;
@@ -35,8 +40,14 @@ enum class fault : std::uint8_t {
   another_cookie,
   no_reply,  // the request comes back
   twice,
+  // Of calls, whose results are packed then; of others, as none.
+  packed,        // rightly
+  packed_short,  // a byte less
+  packed_long,   // a byte more
+  packed_in_part,
+  packed_damaged,  // with the checksum of what is sent
 };
-inline constexpr std::size_t faults = 9;
+inline constexpr std::size_t faults = 14;
 
 class untrusted_server final : public backend::byte_stream {
  public:
@@ -75,6 +86,8 @@ class untrusted_server final : public backend::byte_stream {
   void on_proof(std::span<const std::byte> payload);
   void on_request(const wire::header& head, std::span<const std::byte> payload);
   [[nodiscard]] byte_string right_payload(const request& asked) const;
+  [[nodiscard]] static byte_string right_result(std::span<const std::byte> call);
+  [[nodiscard]] static byte_string packed_result(byte_string result, fault how);
   void say(wire::header head, std::span<const std::byte> payload);
 
   bool open_ = false;

@@ -73,20 +73,20 @@ class VersionSkew(unittest.TestCase):
         with Server() as server:
             for newest, spoken, identity_bytes, lease_ms in ((1, 1, 0, None), (2, 2, 16, 3_600_000),
                                                              (3, 3, 16, 3_600_000), (4, 4, 16, 3_600_000),
-                                                             (9, 4, 16, 3_600_000)):
+                                                             (5, 5, 16, 3_600_000), (9, 5, 16, 3_600_000)):
                 with server.welcome(newest=newest) as client:
                     self.assertEqual(client.version, spoken)
                     self.assertEqual((len(client.identity), client.lease_ms), (identity_bytes, lease_ms))
                     self.assertEqual(client.allocate(0, 1), wire_client.OK)
                     self.assertEqual(client.write(3, b"bytes"), wire_client.OK)
                     # An upgraded program joins as what it is; so does one that was rolled back.
-                    for other in (1, 2, 3, 4):
+                    for other in (1, 2, 3, 4, 5):
                         with server.welcome(newest=other, session=client.session, channel=1) as joined:
                             self.assertEqual(joined.read((3, 0, 5)).payload, b"bytes")
                     self.assertEqual(client.ask(wire_client.CLOSE).status, wire_client.OK)
 
     def test_clients_of_older_versions_are_told_of_the_end(self):
-        for newest in (1, 4):
+        for newest in (1, 5):
             with Server("--drain", "600s") as server, server.welcome(newest=newest) as client:
                 client.allocate(0, 1)
                 server.process.send_signal(signal.SIGTERM)

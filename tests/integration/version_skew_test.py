@@ -112,7 +112,7 @@ class VersionSkew(unittest.TestCase):
                 support.wait_until(lambda server=server: LEAVING in server.asked, "the notice of the program's end")
 
     def test_programs_on_servers_of_each_older_version(self):
-        for newest in (1, 2, 3):
+        for newest in (1, 2, 3, 4):
             with self.subTest(newest=newest), Server(memory="256M") as server, OlderServer(server.port, newest) as older:
                 self.check(f"tcp://127.0.0.1:{older.port}", [older])
 

@@ -84,13 +84,28 @@ struct connection_bench : completion_sink {
     for (std::uint32_t i = 0; op == operation::write && i < length; ++i)
       added.buffer[i] = content(address + i, generation);
     added.moved.io = {op, slot, offset, length, added.buffer.data(), jobs.size()};
+    prepare(added);
+    tested->push(this);
+    tested->validate();
+    return added;
+  }
+
+  // About the whole of a slot; it waits for the next push. Requires: the question lasts until its end.
+  job& ask(slot_id slot, const page_reduction& asked) {
+    jobs.push_back(std::make_unique<job>());
+    job& added = *jobs.back();
+    added.buffer.resize(answer_bytes(asked.how), std::byte{0xee});
+    added.moved.io = {operation::read, slot, 0, page_bytes, added.buffer.data(), jobs.size()};
+    added.moved.io.reduce = &asked;
+    prepare(added);
+    return added;
+  }
+
+  void prepare(job& added) {
     added.moved.owner = this;
     added.moved.epoch = session.epoch();
     added.moved.deadline_ns = time.ns + timeout_ns;
     tested->enqueue(added.moved);
-    tested->push(this);
-    tested->validate();
-    return added;
   }
 
   void complete(transfer& ended, const completion_sink* /*sink*/) override {

@@ -19,6 +19,7 @@
 #include "server/protocol.h"
 #include "wire/handshake.h"
 #include "wire/message.h"
+#include "wire/packing.h"
 
 namespace far::server {
 
@@ -103,6 +104,14 @@ class scripted_client {
     message got{*head, {payload.begin(), payload.end()}};
     talk.sent(wire::header_bytes + payload.size(), server_.now_ns);
     return got;
+  }
+
+  // The result of a call that has so many bytes, packed or not.
+  static bytes unpacked(const message& got, std::size_t size) {
+    if (!got.head.is_packed) return got.payload;
+    wire::unpacker unpacks;
+    const std::span<const std::byte> whole = unpacks.unpack(got.payload, size);
+    return {whole.begin(), whole.end()};
   }
 
   // Sends a request and returns its reply, however many turns it takes.

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -42,6 +43,11 @@ class scripted_server {
   bool replies_backwards = false;  // of the requests that come in together
   std::uint32_t maximum_outstanding = 64;
   std::map<wire::opcode, wire::status> verdicts;  // of control requests; ok where there is none
+  struct call_result {
+    std::vector<std::byte> payload;
+    bool is_packed = false;
+  };
+  std::function<call_result(std::span<const std::byte> payload)> on_call;  // none: results are empty
 
   // Its records.
   std::vector<wire::hello> hellos;
@@ -52,10 +58,10 @@ class scripted_server {
 
   void forget_session() { session_ = {}, bytes_.clear(); }
   void say(wire::opcode op, bool is_reply, std::uint64_t cookie, std::span<const std::byte> payload,
-           wire::status result = wire::status::ok) {
+           wire::status result = wire::status::ok, bool is_packed = false) {
     std::array<std::byte, wire::header_bytes> head{};
-    wire::encode({op, is_reply, result, static_cast<std::uint32_t>(payload.size()), cookie, wire::checksum(payload)},
-                 head);
+    const auto bytes = static_cast<std::uint32_t>(payload.size());
+    wire::encode({op, is_reply, result, bytes, cookie, wire::checksum(payload), is_packed}, head);
     out_.insert(out_.end(), head.begin(), head.end());
     out_.insert(out_.end(), payload.begin(), payload.end());
   }
@@ -136,6 +142,7 @@ class scripted_server {
     }
     wire::batch asked;
     std::vector<std::byte> answer;
+    bool is_packed = false;
     if (head.op == wire::opcode::read && wire::decode_read(payload, &asked)) {
       for (const wire::range& range : asked.all()) {
         const std::uint64_t first = range.slot * page_bytes + range.offset_bytes;
@@ -147,12 +154,17 @@ class scripted_server {
         const std::uint64_t first = range.slot * page_bytes + range.offset_bytes;
         for (std::uint64_t i = 0; i < range.length_bytes; ++i) bytes_[first + i] = *from++;
       }
+    } else if (head.op == wire::opcode::call && on_call) {
+      call_result found = on_call(payload);
+      answer = std::move(found.payload);
+      is_packed = found.is_packed;
     } else if (head.op == wire::opcode::allocate) {
       allocated.push_back(wire::decode_block_range(
           std::span<const std::byte, wire::block_range_bytes>(payload.data(), wire::block_range_bytes)));
     }
     const auto verdict = verdicts.find(head.op);
-    say(head.op, true, head.cookie, answer, verdict == verdicts.end() ? wire::status::ok : verdict->second);
+    const wire::status outcome = verdict == verdicts.end() ? wire::status::ok : verdict->second;
+    say(head.op, true, head.cookie, answer, outcome, is_packed);
   }
 
   wire::session_id session_{};

@@ -16,12 +16,15 @@ struct unruly {
     hang,
     write_outside,
     leave,
-    flood,        // more than a reply may have
-    too_long,     // one result more
-    too_short,    // half of a result less
-    unmarked,     // results that are not marked as such
-    take_memory,  // more than it may
-    scribble,     // over its arguments
+    flood,            // more than a reply may have
+    too_long,         // one result more
+    too_short,        // half of a result less
+    unmarked,         // results that are not marked as such
+    take_memory,      // more than it may
+    scribble,         // over its arguments
+    fork_and_return,  // both go on
+    fork_and_leave,   // the child alone goes on
+    fork_and_stay,    // the child stays in the call
   };
 
   using element = std::uint64_t;

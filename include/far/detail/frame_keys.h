@@ -68,6 +68,14 @@ class key_reader {
       }
     });
   }
+  // The same of rows that are looked at once: those that are not here are copied from where they are.
+  void read(std::size_t first, std::span<std::uint64_t> keys, non_temporal_t /*how*/) {
+    of_.visit([&]<typename T>(const vector<T>& all) {
+      std::vector<T> numbers(keys.size());
+      all.read(first, std::span<T>(numbers), non_temporal);
+      for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = key(numbers[i]);
+    });
+  }
   // Starts to fetch what read() needs for so many rows.
   void prefetch(std::size_t first, std::size_t rows) const {
     of_.visit([&](const auto& all) { all.prefetch(first, rows); });

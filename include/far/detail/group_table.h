@@ -81,21 +81,15 @@ class group_table {
       keys_[i].resize(groups.size());
       readers_[i].read(how_, first, keys_[i]);
     }
-    if (number_of_index_.empty()) return number_by_hash(groups);
-    indices_.assign(groups.size(), 0);
+    number_keys(groups);
+  }
+  // The same of rows that are looked at once.
+  void number(std::size_t first, std::span<std::uint32_t> groups, non_temporal_t /*how*/) {
     for (std::size_t i = 0; i < readers_.size(); ++i) {
-      for (std::size_t row = 0; row < groups.size(); ++row)
-        indices_[row] = add_to_index(indices_[row], i, keys_[i][row]);
+      keys_[i].resize(groups.size());
+      readers_[i].read(first, keys_[i], non_temporal);
     }
-    for (std::size_t row = 0; row < groups.size(); ++row) {
-      std::uint32_t& known = number_of_index_[indices_[row]];
-      if (known == unseen) [[unlikely]] {
-        bool is_any_null = false;
-        const group_key key = key_of_row(row, is_any_null);
-        known = is_any_null ? none : add(key);
-      }
-      groups[row] = known;
-    }
+    number_keys(groups);
   }
 
   // Starts to fetch the keys of so many rows.
@@ -116,6 +110,24 @@ class group_table {
   }
 
  private:
+  // Of the rows whose keys were read.
+  void number_keys(std::span<std::uint32_t> groups) {
+    if (number_of_index_.empty()) return number_by_hash(groups);
+    indices_.assign(groups.size(), 0);
+    for (std::size_t i = 0; i < readers_.size(); ++i) {
+      for (std::size_t row = 0; row < groups.size(); ++row)
+        indices_[row] = add_to_index(indices_[row], i, keys_[i][row]);
+    }
+    for (std::size_t row = 0; row < groups.size(); ++row) {
+      std::uint32_t& known = number_of_index_[indices_[row]];
+      if (known == unseen) [[unlikely]] {
+        bool is_any_null = false;
+        const group_key key = key_of_row(row, is_any_null);
+        known = is_any_null ? none : add(key);
+      }
+      groups[row] = known;
+    }
+  }
   [[nodiscard]] group_key key_of_far_group(std::size_t far_group) const {
     group_key key{};
     for (std::size_t i = readers_.size(); i-- > 0;) {

@@ -91,6 +91,7 @@ void tcp_connection::be_welcomed(std::uint64_t now_ns, const completion_sink* si
   }
   session_.note_identity(handshake_.identity());
   requests_.limit(handshake_.welcome().maximum_outstanding);
+  requests_.speak(handshake_.version());
   requests_.rewind();
   become_ready(now_ns);
   // The server may have said more already.

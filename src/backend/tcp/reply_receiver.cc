@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "backend/tcp/message_chunks.h"
 #include "base/check.h"
@@ -19,7 +20,9 @@ constexpr std::size_t direct_bytes_from = 8 * kib;
 }  // namespace
 
 reply_receiver::reply_receiver(std::size_t buffer_bytes)
-    : buffer_bytes_(buffer_bytes), received_(platform::map_local(buffer_bytes)) {}
+    : buffer_bytes_(buffer_bytes), received_(platform::map_local(buffer_bytes)) {
+  FAR_CHECK(buffer_bytes > wire::most_packed_bytes, "a packed reply, and more, fits into the buffer");
+}
 
 reply_receiver::~reply_receiver() {
   platform::unmap_local(received_, buffer_bytes_);
@@ -50,19 +53,14 @@ bool reply_receiver::parse(request_messages& requests, std::uint32_t epoch, std:
   while (true) {
     if (reply_ != nullptr) {
       copy_to_reply();
-      if (reply_left_bytes_ > 0) break;
-      message& answered = *reply_;
-      reply_ = nullptr;
-      const auto bytes_of = [&](std::size_t i) -> std::span<const std::byte> {
-        return {answered.parts[i].buffer, answered.parts[i].length_bytes};
-      };
-      if (checksum_of({}, answered.part_count, bytes_of) != reply_checksum_) return false;
-      if (!requests.finish(answered, wire::status::ok, epoch, now_ns, sink)) return false;
+      if (reply_left_bytes_ > 0 || end_ - begin_ < reply_packed_bytes_) break;
+      if (reply_packed_bytes_ > 0 ? !unpack_reply() : !is_reply_sound()) return false;
+      if (!requests.finish(*std::exchange(reply_, nullptr), wire::status::ok, epoch, now_ns, sink)) return false;
     }
     if (end_ - begin_ < wire::header_bytes) break;
     if (!take_header(requests, epoch, now_ns, sink)) return false;
   }
-  // The rest is less than a header.
+  // The rest is less than a header, or a packed reply.
   const std::size_t left = end_ - begin_;
   if (left > 0 && begin_ > 0) std::memmove(received_, received_ + begin_, left);
   begin_ = 0;
@@ -83,12 +81,16 @@ bool reply_receiver::take_header(request_messages& requests, std::uint32_t epoch
   message* const answered = requests.find(head->cookie);
   if (answered == nullptr || !head->is_reply || head->op != answered->op || !answered->sent) return false;
   const bool with_bytes = head->result == wire::status::ok && answered->reply_bytes() > 0;
-  if (head->payload_bytes != (with_bytes ? answered->reply_bytes() : 0)) return false;
+  const std::size_t whole_bytes = with_bytes ? answered->reply_bytes() : 0;
+  const bool has_length = head->is_packed ? head->payload_bytes < std::min(whole_bytes, wire::most_packed_bytes + 1)
+                                          : head->payload_bytes == whole_bytes;
+  if (!has_length) return false;
   if (!with_bytes) return head->payload_checksum == 0 && requests.finish(*answered, head->result, epoch, now_ns, sink);
   reply_ = answered;
   reply_checksum_ = head->payload_checksum;
   reply_part_ = reply_part_bytes_ = 0;
-  reply_left_bytes_ = answered->reply_bytes();
+  reply_left_bytes_ = head->is_packed ? 0 : whole_bytes;
+  reply_packed_bytes_ = head->is_packed ? head->payload_bytes : 0;
   return true;
 }
 
@@ -108,6 +110,27 @@ void reply_receiver::copy_to_reply() {
     begin_ += step;
     skip_in_reply(step);
   }
+}
+
+bool reply_receiver::is_reply_sound() const {
+  const auto bytes_of = [&](std::size_t i) -> std::span<const std::byte> {
+    return {reply_->parts[i].buffer, reply_->parts[i].length_bytes};
+  };
+  return checksum_of({}, reply_->part_count, bytes_of) == reply_checksum_;
+}
+
+// Requires: all of it is in the buffer. Returns whether it was the bytes that the callers wait for.
+bool reply_receiver::unpack_reply() {
+  const std::span<const std::byte> packed = filled().first(reply_packed_bytes_);
+  if (wire::checksum(packed) != reply_checksum_) return false;
+  std::span<const std::byte> bytes = unpacker_.unpack(packed, reply_->reply_bytes());
+  if (bytes.empty()) return false;
+  for (const message::part& part : reply_->all()) {
+    std::memcpy(part.buffer, bytes.data(), part.length_bytes);
+    bytes = bytes.subspan(part.length_bytes);
+  }
+  take(reply_packed_bytes_);
+  return true;
 }
 
 void reply_receiver::reset() {

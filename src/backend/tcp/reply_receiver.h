@@ -1,5 +1,5 @@
-// The bytes that come in from a memory server: small replies into a buffer of our own, the bytes of large ones straight
-// into the callers'.
+// The bytes that come in from a memory server: small and packed replies into a buffer of our own, the bytes of large
+// ones straight into the callers'.
 #pragma once
 
 #include <sys/uio.h>
@@ -9,6 +9,7 @@
 #include <span>
 
 #include "backend/tcp/request_messages.h"
+#include "wire/packing.h"
 
 namespace far::backend {
 
@@ -47,6 +48,8 @@ class reply_receiver {
                                  const completion_sink* sink);
   void skip_in_reply(std::size_t bytes);
   void copy_to_reply();
+  [[nodiscard]] bool is_reply_sound() const;
+  [[nodiscard]] bool unpack_reply();
 
   const std::size_t buffer_bytes_;
   std::byte* const received_;
@@ -58,7 +61,9 @@ class reply_receiver {
   std::uint64_t reply_checksum_ = 0;
   std::size_t reply_part_ = 0;
   std::size_t reply_part_bytes_ = 0;
-  std::size_t reply_left_bytes_ = 0;
+  std::size_t reply_left_bytes_ = 0;    // 0 of a packed one
+  std::size_t reply_packed_bytes_ = 0;  // if it is packed: it is unpacked when all of it has come
+  wire::unpacker unpacker_;
 };
 
 }  // namespace far::backend

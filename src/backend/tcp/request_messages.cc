@@ -115,7 +115,9 @@ std::size_t request_messages::encode_question(const message& outgoing, std::span
     for (const message::part& part : outgoing.all()) end = std::ranges::copy(part.owner->io.reduce->slots, end).out;
     return wire::encode_rows(asked, {slots.begin(), end}, to);
   }
-  if (is_built_in(asked.how)) return wire::encode_reduction(asked, ranges, to);
+  if (is_built_in(asked.how)) {
+    return wire::encode_reduction(asked, ranges, version_ >= wire::first_version_that_joins, to);
+  }
   const std::uint64_t deadline_ms = std::clamp<std::uint64_t>(timeout_ns_ / 8'000'000, 1, 1'000);
   return wire::encode_function(asked, ranges, static_cast<std::uint32_t>(deadline_ms), to);
 }

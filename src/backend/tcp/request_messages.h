@@ -23,6 +23,8 @@ class request_messages {
   void set_control(control_source* control) { control_ = control; }
   // At most this many at a time: the server takes no more.
   void limit(std::size_t most) { pool_.limit(most); }
+  // The version of the protocol that this server speaks.
+  void speak(std::uint16_t version) { version_ = version; }
 
   [[nodiscard]] bool empty() const { return pool_.first() == nullptr; }
   // When the first of them ends. Requires: not empty.
@@ -70,6 +72,7 @@ class request_messages {
 
   const std::uint64_t timeout_ns_;
   control_source* control_ = nullptr;
+  std::uint16_t version_ = wire::oldest_version;
 
   // Messages in the pool's list up to `cursor_` are sent; of that one, `cursor_bytes_`.
   message_pool pool_;
