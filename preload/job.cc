@@ -563,6 +563,7 @@ coming_down job::shrunk(std::span<pid_t> room) const noexcept {
   const lock_guard held(lock_);
   const std::uint64_t now = now_ns();
   coming_down all;
+  std::size_t unaware = 0;
   std::uint64_t filled_bytes = pager::minimum_budget_bytes;
   for (const job_slot& slot : region().slots) {
     if (slot.state.load() != job_slot_state::running || slot.owner.load() == owner_) continue;
@@ -576,10 +577,13 @@ coming_down job::shrunk(std::span<pid_t> room) const noexcept {
     const std::uint64_t most = std::max(one.used_bytes, one.limit_bytes);
     if (most <= one.granted_bytes) continue;
     all.excess_bytes += most - one.granted_bytes;
+    unaware += one.limit_bytes > one.granted_bytes ? 1 : 0;
     if (all.processes < room.size()) room[all.processes++] = slot.pid.load();
   }
   const std::uint64_t budget_bytes = region().budget.load().bytes;
   all.excess_bytes = std::min(all.excess_bytes, filled_bytes - std::min(filled_bytes, budget_bytes));
+  // Where there is room, nobody waits for one that stays above its share.
+  if (all.excess_bytes == 0 && unaware == 0) all.processes = 0;
   return all;
 }
 

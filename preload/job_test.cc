@@ -13,13 +13,12 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <cstdarg>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -45,15 +44,13 @@ int posix_fallocate(int file, off_t offset, off_t bytes) {
 }
 
 // In place of the C library's: another process may act between a look at the terms and a look at the machine.
-int open(const char* path, int flags, ...) {
-  va_list rest;
-  va_start(rest, flags);
-  const mode_t mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
-  va_end(rest);
-  if (far::preload::when_memory_is_read != nullptr && std::string_view(path) == "/proc/meminfo") {
-    far::preload::when_memory_is_read();
+ssize_t pread(int file, void* to, size_t bytes, off_t offset) {
+  if (far::preload::when_memory_is_read != nullptr) {
+    std::error_code unknown;
+    const std::string path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file), unknown).string();
+    if (path == "/proc/meminfo") far::preload::when_memory_is_read();
   }
-  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
+  return syscall(SYS_pread64, file, to, bytes, offset);
 }
 
 namespace far::preload {

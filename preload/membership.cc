@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "control/control.h"
+#include "platform/clock.h"
 
 namespace far::preload {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 // A newcomer fills its working minimum at once, whatever the others hold. So it waits for those that come down for it,
 // as long as they do: they are not for one that is stopped, nor for a disk that takes longer than a program may take to
 // start.
-constexpr int most_rounds = 500;
+constexpr std::uint64_t longest_wait_ns = 1'000'000'000;
 constexpr int patient_rounds = 25;
 constexpr int rounds_between_nudges = 10;
 
@@ -77,7 +78,8 @@ std::uint64_t first_budget(job* member, std::uint64_t whole_bytes) noexcept {
   coming_down waits_for = member->shrunk(others);
   std::uint64_t least_excess_bytes = ~std::uint64_t{0};
   int rounds_without_progress = 0;
-  for (int round = 0; round < most_rounds && waits_for.processes > 0; ++round) {
+  const std::uint64_t until_ns = platform::monotonic_clock().now_ns() + longest_wait_ns;
+  for (int round = 0; waits_for.processes > 0 && platform::monotonic_clock().now_ns() < until_ns; ++round) {
     if (round % rounds_between_nudges == 0) {
       for (const pid_t other : std::span(others).first(waits_for.processes)) control::nudge(other);
     }

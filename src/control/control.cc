@@ -15,10 +15,10 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <exception>
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -349,7 +349,7 @@ bool control_server::bring_aside(int peer, std::string request) {
       static_cast<void>(transmit(to.number(), reply, length, -1, now_ms() + control_deadline_ms));
     }).detach();
     return true;
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     bringers.fetch_sub(1);
     return false;
   }

@@ -20,7 +20,7 @@ namespace {
 
 // Of a process in nested cgroups: some five for each level, and those of /proc.
 constexpr std::size_t most_files = 48;
-constexpr std::size_t longest_path = 192;
+constexpr std::size_t longest_path = 512;
 
 struct kept_file {
   std::array<char, longest_path> path{};
@@ -40,14 +40,20 @@ int open_file(const char* path) {
   return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC));
 }
 
-void forget(kept_file& file) {
-  if (file.descriptor >= 0) close_own_descriptor(std::exchange(file.descriptor, -1));
-}
-
 // The program may have closed it by a call that nobody saw, and the number may be the program's by now.
 bool is_intact(const kept_file& file) {
   struct stat about{};
   return fstat(file.descriptor, &about) == 0 && about.st_dev == file.device && about.st_ino == file.inode;
+}
+
+void forget(kept_file& file) {
+  if (file.descriptor < 0) return;
+  if (is_intact(file)) {
+    close_own_descriptor(file.descriptor);
+  } else {
+    disown_descriptor(file.descriptor);
+  }
+  file.descriptor = -1;
 }
 
 kept_file* find(const char* path) FAR_REQUIRES(keeping) {

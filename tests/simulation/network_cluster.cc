@@ -214,7 +214,7 @@ void network_cluster::stop() {
 
 void network_cluster::make_trouble(std::size_t server) {
   network_server& victim = *servers_[server];
-  const std::uint64_t drawn = random_.below(14);
+  const std::uint64_t drawn = random_.below(16);
   note_trouble(drawn, victim.name());
   // What is written after an absence may be on one server only, which must not be the one that is about to end.
   const bool may_be_away =
@@ -234,7 +234,9 @@ void network_cluster::make_trouble(std::size_t server) {
     case 6: return network_.forget_all(server);
     case 7: return victim.set_paused(random_.chance(700));
     case 8: return victim.drain();
-    case 13: {
+    case 13:
+    case 14:
+    case 15: {
       const simulated_devices::killed now = victim.kill_devices();
       device_kills_ += now.devices;
       function_kills_ += now.function_processes;

@@ -84,7 +84,8 @@ result<slot_id> stacked_backend::take_numbers(std::size_t count) {
   return *first;
 }
 
-// In one tier if that has a run for them, and in as many pieces as need be otherwise.
+// In one tier if that has a run for them, and in as many pieces as need be otherwise. A first tier with room, whose
+// free slots are scattered, gets the pieces.
 result<void> stacked_backend::place(slot_id first, std::size_t count) {
   const bool avoids_first = time_.now_ns() < first_full_until_ns_.load(std::memory_order_relaxed) || passes_first_by();
   int failure = ENOSPC;
@@ -92,6 +93,7 @@ result<void> stacked_backend::place(slot_id first, std::size_t count) {
   for (const unsigned tier : {0u, 1u}) {
     if (tier == 0 && avoids_first) continue;
     const result<slot_id> run = members_[tier]->allocate(count);
+    if (!run && tier == 0 && run.error().code == ENOSPC && !spiller_.is_nearly_full()) break;
     if (!run) continue;
     for (std::size_t i = 0; i < count; ++i) places_.set_fresh(first + i, {tier, run.value() + i});
     return {};

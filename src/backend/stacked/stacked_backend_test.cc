@@ -97,6 +97,19 @@ TEST(stacked_backend, what_does_not_fit_above_goes_below) {
             0u);
 }
 
+// A tier of memory refuses runs while many of its slots are free here and there. It has room nevertheless.
+TEST(stacked_backend, free_slots_of_the_first_tier_are_used_up_where_they_lie_scattered) {
+  constexpr std::uint64_t run = 64;
+  stack tested(memory_of(160 << 10), memory_of(160 << 10));
+  std::vector<slot_id> firsts;
+  for (std::uint64_t i = 0; i < (96 << 10) / run; ++i) firsts.push_back(tested.whole->allocate(run).value());
+  for (const slot_id first : firsts) {
+    for (std::uint64_t i = 0; i < run; i += 2) tested.whole->free(first + i, 1);
+  }
+  for (std::uint64_t i = 0; i < (32 << 10) / run; ++i) ASSERT_TRUE(tested.whole->allocate(run).ok());
+  EXPECT_EQ(tested.next->report().used_slots, 0u);
+}
+
 TEST(stacked_backend, reads_wait_for_servers_in_whichever_tier_they_are) {
   for (const std::size_t remote : {0u, 1u}) {
     auto servers = std::make_unique<faulty_backend>(memory_of(64), faulty_options{});

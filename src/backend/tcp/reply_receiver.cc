@@ -17,6 +17,8 @@ namespace {
 // own buffer, where it arrives together with others.
 constexpr std::size_t direct_bytes_from = 8 * kib;
 
+static_assert(wire::maximum_batch * most_answer_bytes <= wire::most_unpacked_bytes, "any reply may come packed");
+
 }  // namespace
 
 reply_receiver::reply_receiver(std::size_t buffer_bytes)
