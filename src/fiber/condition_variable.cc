@@ -1,5 +1,7 @@
 #include "fiber/condition_variable.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 
@@ -13,7 +15,7 @@ condition_variable::~condition_variable() {
     {
       const lock_guard guard(list_lock_);
       FAR_CHECK_USE(!waiting_.has_any_to_wake(), "a condition variable was destroyed while somebody waits for it");
-      if (inside_ == 0) return;
+      if (inside_ == 0 || process_ != getpid()) return;
     }
     yield();  // they need a processor, and nothing else
   }
@@ -22,6 +24,8 @@ condition_variable::~condition_variable() {
 void condition_variable::begin(waiter& mine) noexcept {
   const lock_guard guard(list_lock_);
   waiting_.append(mine);
+  if (process_ != getpid()) inside_ = 0;
+  process_ = getpid();
   ++inside_;
   somebody_waits_.store(true, std::memory_order_relaxed);
 }

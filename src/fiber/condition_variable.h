@@ -2,6 +2,8 @@
 // without a notification or its deadline. Must lie in local memory (mutex.h).
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <chrono>
 #include <utility>
@@ -62,6 +64,7 @@ class condition_variable {
   spin_lock list_lock_;
   wait_list waiting_ FAR_GUARDED_BY(list_lock_);
   unsigned inside_ FAR_GUARDED_BY(list_lock_) = 0;  // waits that have begun and not finished
+  pid_t process_ FAR_GUARDED_BY(list_lock_) = 0;    // theirs: a child of fork has none of them
   std::atomic<bool> somebody_waits_{false};
 };
 
