@@ -1,9 +1,6 @@
 // Spawning, joining, yielding, sleeping, stealing, pollers, blocking calls, exceptions.
-#include <pthread.h>
-
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -14,6 +11,7 @@
 #include "fiber/blocking.h"
 #include "fiber/semaphore.h"
 #include "tests/support/fiber_runs.h"
+#include "tests/support/no_threads.h"
 
 namespace far::fiber {
 namespace {
@@ -304,35 +302,13 @@ TEST(fibers, more_blocking_calls_than_helpers_take_turns) {
   EXPECT_LE(workers.snapshot().helpers, 3u);
 }
 
-// While it exists, the process can start no thread: none has room for its stack.
-class no_more_threads {
- public:
-  no_more_threads() {
-    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
-    pthread_attr_t huge;
-    EXPECT_EQ(pthread_attr_init(&huge), 0);
-    EXPECT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 46), 0);
-    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
-    pthread_attr_destroy(&huge);
-  }
-  ~no_more_threads() {
-    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
-    pthread_attr_destroy(&before_);
-  }
-  no_more_threads(const no_more_threads&) = delete;
-  no_more_threads& operator=(const no_more_threads&) = delete;
-
- private:
-  pthread_attr_t before_{};
-};
-
 // Two fail to start one at the same time: neither waits for the thread of the other.
 TEST(fibers, blocking_calls_are_made_where_no_thread_can_be_started) {
   scheduler workers(with_workers(2));
   std::atomic<unsigned> made = 0;
   std::vector<handle> all;
   {
-    const no_more_threads full;
+    const no_threads full;
     for (unsigned round = 1; round <= scaled(100, 5); ++round) {
       for (unsigned i = 0; i < 2; ++i) all.push_back(workers.spawn([&] { blocking([&] { ++made; }); }));
       if (!eventually([&] { return made == 2 * round; })) break;

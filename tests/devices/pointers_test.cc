@@ -1,7 +1,6 @@
 // Far pointers to the objects of devices on real servers. Needs permission for userfaultfd.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "tests/devices/built.h"
 #include "tests/devices/device_server.h"
 #include "tests/devices/pointers_stress.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/real_pager.h"
 #include "tests/support/scratch_folder.h"
 
@@ -145,28 +145,6 @@ TEST_F(DevicePointers, GiveTheirTagsBack) {
     EXPECT_EQ(all.at(1).deref_mut(here).count++, i);
   }
 }
-
-// For as long as it lives, the system gives this process no thread: their stacks would not fit into its addresses.
-class no_threads {
- public:
-  no_threads() {
-    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
-    pthread_attr_t endless;
-    EXPECT_EQ(pthread_attr_init(&endless), 0);
-    EXPECT_EQ(pthread_attr_setstacksize(&endless, std::size_t{1} << 50), 0);
-    EXPECT_EQ(pthread_setattr_default_np(&endless), 0);
-    pthread_attr_destroy(&endless);
-  }
-  ~no_threads() {
-    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
-    pthread_attr_destroy(&before_);
-  }
-  no_threads(const no_threads&) = delete;
-  no_threads& operator=(const no_threads&) = delete;
-
- private:
-  pthread_attr_t before_{};
-};
 
 TEST_F(DevicePointers, KeepNoTagWhenTheyCannotBeMade) {
   for (int i = 0; i < 20; ++i) {
