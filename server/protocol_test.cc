@@ -561,23 +561,6 @@ TEST_F(Serving, DrainingIsToldAndServesOn) {
   EXPECT_NE(late.refusal().find("draining"), std::string::npos);
 }
 
-TEST_F(Serving, OneConnectionCannotTakeAllTheTime) {
-  bytes payload(wire::call_header_bytes);
-  ASSERT_TRUE(wire::encode_call("checksum", std::span(payload).first<wire::call_header_bytes>()));
-  const bytes arguments = scripted_client::read_payload({{0, 0, 1 << 20}});
-  payload.insert(payload.end(), arguments.begin(), arguments.end());
-  const bytes one = scripted_client::encoded({.op = opcode::call}, payload);
-  const std::span<std::byte> space = client.talk.receive_space();
-  for (std::size_t i = 0; i < 20; ++i) std::memcpy(space.data() + i * one.size(), one.data(), one.size());
-  client.talk.received(20 * one.size(), server.now_ns);
-  const std::uint64_t before = client.talk.answered();
-  client.turn();
-  EXPECT_LT(client.talk.answered() - before, 5u);
-  EXPECT_EQ(client.talk.next_work_ns(), 0u);
-  for (int i = 0; i < 20; ++i) client.turn();
-  EXPECT_EQ(client.talk.answered() - before, 20u);
-}
-
 TEST_F(Serving, IdleBuffersGiveTheirMemoryBackAndWorkOn) {
   const bytes data = pattern(800'000, 2);
   const wire::range where{7, 0, 800'000};

@@ -30,6 +30,11 @@ constexpr std::uint64_t retry_ns = 200'000;
 // How long an operation waits until all of its blocks are in memory. A client can do its work with reads.
 constexpr std::uint64_t call_patience_ns = 1'000'000'000;
 
+// What is looked at for a request that names these blocks: their entries in the session's table.
+std::size_t looked_at_bytes(wire::block_range blocks) {
+  return blocks.count * sizeof(std::uintptr_t);
+}
+
 std::optional<wire::block_range> blocks_in(std::span<const std::byte> payload) {
   if (payload.size() != wire::block_range_bytes) return std::nullopt;
   const wire::block_range blocks = wire::decode_block_range(payload.first<wire::block_range_bytes>());
@@ -179,6 +184,7 @@ request_handler::outcome request_handler::on_allocate(const header& head, std::s
     }
     allocation_ = {.blocks = *wanted};
     allocating_ = true;
+    turn_.charge(looked_at_bytes(*wanted));
   }
   const session::step got = session_->allocate_some(allocation_, turn_blocks);
   if (got.at != session::progress::done) {
@@ -194,6 +200,7 @@ request_handler::outcome request_handler::on_allocate(const header& head, std::s
 void request_handler::on_free(const header& head, std::span<const std::byte> payload) {
   const std::optional<wire::block_range> wanted = blocks_in(payload);
   if (!wanted) return end(close_reason::malformed);
+  turn_.charge(looked_at_bytes(*wanted));
   const status freed = session_->free(*wanted);
   if (freed == status::not_allocated) return reply_not_allocated(head);
   reply(head, freed);

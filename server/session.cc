@@ -52,6 +52,22 @@ void session::reset_entry(std::uint64_t number) {
             "a page of our own can be given back");
 }
 
+template <typename Visit>
+void session::for_each_held(wire::block_range blocks, Visit visit) const {
+  const std::uint64_t end = std::min(blocks.first + blocks.count, highest_);
+  for (std::uint64_t number = blocks.first; number < end;) {
+    const std::uint64_t page_end = (number / entries_a_page + 1) * entries_a_page;
+    if (entries_of_page_[number / entries_a_page] == 0) {
+      number = page_end;
+      continue;
+    }
+    for (; number < std::min(page_end, end); ++number) {
+      const std::uintptr_t entry = blocks_[number].load();
+      if (is_held(entry)) visit(number, entry);
+    }
+  }
+}
+
 session::search session::look_for_held(std::uint64_t number) const {
   constexpr unsigned most_looks = 1024;
   for (unsigned looks = 0; number < highest_ && looks < most_looks; ++looks) {
@@ -75,17 +91,8 @@ std::optional<session::step> session::begin(allocation& work) {
   if (ended_) return step{progress::done, wire::status::not_allocated};
   if (store_.draining()) return step{progress::done, wire::status::draining};
   if (under_way_ != nullptr) return step{progress::wait, wire::status::ok};
-  std::uint64_t missing = 0;
-  // Counting stops above the quota.
-  for (std::uint64_t i = 0; i < work.blocks.count && missing <= tenant_->quota_blocks; ++i) {
-    const std::uint64_t number = work.blocks.first + i;
-    if (number >= highest_) {
-      missing += work.blocks.count - i;
-      break;
-    }
-    const std::uintptr_t entry = blocks_[number].load();
-    if (!is_held(entry)) ++missing;
-  }
+  std::uint64_t missing = work.blocks.count;
+  for_each_held(work.blocks, [&](std::uint64_t /*number*/, std::uintptr_t /*entry*/) { --missing; });
   const std::uint64_t last = work.blocks.first + work.blocks.count - 1;
   const std::uint64_t pages = last / entries_a_page - work.blocks.first / entries_a_page + 1;
   const lent_memory wanted{missing, std::min(missing, pages)};
@@ -258,12 +265,9 @@ bool session::overlaps_allocation(wire::block_range blocks) const {
 }
 
 bool session::holds_all(wire::block_range blocks) const {
-  if (blocks.first + blocks.count > highest_) return false;
-  for (std::uint64_t number = blocks.first; number < blocks.first + blocks.count; ++number) {
-    const std::uintptr_t value = blocks_[number].load();
-    if (!is_held(value)) return false;
-  }
-  return true;
+  std::uint64_t missing = blocks.count;
+  for_each_held(blocks, [&](std::uint64_t /*number*/, std::uintptr_t /*entry*/) { --missing; });
+  return missing == 0;
 }
 
 wire::status session::free(wire::block_range blocks) {
@@ -280,16 +284,12 @@ wire::status session::free_locked(wire::block_range blocks) {
   FAR_CHECK(can_name(blocks), "freeing of blocks without a number");
   store_.lock_.assert_held();  // the same one
   if (ended_ || overlaps_allocation(blocks)) return wire::status::not_allocated;
-  const std::uint64_t end = std::min(blocks.first + blocks.count, highest_);
   std::vector<std::uint64_t> numbers;
-  for (std::uint64_t number = blocks.first; number < end; ++number) {
-    std::atomic<std::uintptr_t>& entry = blocks_[number];
-    const std::uintptr_t value = entry.load();
-    // Blocks that it does not hold are free already: the reply to an earlier request may have been lost.
-    if (!is_held(value)) continue;
-    entry.store(value | being_freed);
+  // Blocks that it does not hold are free already: the reply to an earlier request may have been lost.
+  for_each_held(blocks, [&](std::uint64_t number, std::uintptr_t entry) {
+    blocks_[number].store(entry | being_freed);
     numbers.push_back(number);
-  }
+  });
   const quiescent_states::ticket unused_after = store_.readers_.draw();
   for (const std::uint64_t number : numbers) store_.freed_.push_back({shared_from_this(), number, unused_after});
   held_blocks_ -= numbers.size();

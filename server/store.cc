@@ -53,7 +53,9 @@ result<std::unique_ptr<store>> store::create(store_settings settings) {
   if (!created->settings_.make_source) {
     const std::uint64_t most =
         std::max(created->settings_.most_memory_bytes, created->settings_.memory_bytes) / block_bytes;
-    result<std::unique_ptr<frames>> reserved = frames::reserve(most, frames::free_in_pool());
+    // The pool's pages are nobody else's from now on, so no more of them than may be lent.
+    const std::uint64_t pool = std::min(frames::free_in_pool(), created->settings_.memory_bytes / block_bytes);
+    result<std::unique_ptr<frames>> reserved = frames::reserve(most, pool);
     if (!reserved) return reserved.error();
     created->frames_ = std::move(reserved).value();
     created->settings_.make_source = [from = created->frames_.get()] { return std::make_unique<frame_source>(*from); };

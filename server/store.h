@@ -278,6 +278,10 @@ class session : public std::enable_shared_from_this<session> {
     bool is_found = false;
   };
   [[nodiscard]] search look_for_held(std::uint64_t number) const FAR_REQUIRES(lock_);
+  // Calls visit(number, entry) for each block of the range that it holds, and passes by pages of the table without
+  // entries: a client may name all blocks in each request.
+  template <typename Visit>
+  void for_each_held(wire::block_range blocks, Visit visit) const FAR_REQUIRES(lock_);
 
   store& store_;
   std::shared_ptr<tenant> tenant_;

@@ -299,6 +299,14 @@ std::span<const std::byte> map_window(std::size_t bytes) {
   return {static_cast<const std::byte*>(mapped), bytes};
 }
 
+std::optional<std::string> receive_options() {
+  std::array<std::byte, length_bytes> length;
+  if (!receive_all(length)) return std::nullopt;
+  std::string options(wire::load<std::uint32_t>(length.data()), '\0');
+  if (!receive_all(std::as_writable_bytes(std::span(options)))) return std::nullopt;
+  return options;
+}
+
 std::uint64_t number_in(const std::string& text) {
   std::uint64_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
@@ -308,18 +316,20 @@ std::uint64_t number_in(const std::string& text) {
 }  // namespace
 
 std::vector<std::string> device_process_arguments::to_arguments() const {
-  return {marker, std::to_string(getpid()), file, options, std::to_string(room_bytes), std::to_string(window_bytes)};
+  return {marker, std::to_string(getpid()), file, std::to_string(room_bytes), std::to_string(window_bytes)};
 }
 
 std::optional<int> run_as_device(const std::vector<std::string>& arguments) {
-  if (arguments.size() != 6 || arguments[0] != marker) return std::nullopt;
+  if (arguments.size() != 5 || arguments[0] != marker) return std::nullopt;
   if (!become_guarded(arguments[1])) return 1;
-  const std::span<const std::byte> window = map_window(number_in(arguments[5]));
+  const std::optional<std::string> options = receive_options();
+  if (!options) return 1;
+  const std::span<const std::byte> window = map_window(number_in(arguments[4]));
   const result<device_parts::plugin_code> plugin = device_parts::load_plugin(arguments[2]);
   std::optional<numbered_runner> runner;
-  if (plugin) runner.emplace(plugin.value(), arguments[3]);
+  if (plugin) runner.emplace(plugin.value(), *options);
   device_service service(runner ? &*runner : nullptr, plugin ? "" : plugin.error().message, window);
-  confine(number_in(arguments[4]));
+  confine(number_in(arguments[3]));
   const int code = service.run();
   // The destructors of the plugin's device are not waited for: whoever wants them to run asks for destruct.
   std::fflush(nullptr);

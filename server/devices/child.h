@@ -13,7 +13,7 @@ namespace far::server {
 // Written by the server, read by the process.
 struct device_process_arguments {
   std::string file;
-  std::string options;           // for the device
+  std::string options;           // for the device: what it receives first, because any user may read arguments
   std::uint64_t room_bytes = 0;  // that it may take beyond what an empty process has
   std::size_t window_bytes = 0;  // of the file that is its descriptor `window_descriptor`; 0: there is none
 

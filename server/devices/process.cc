@@ -62,6 +62,17 @@ struct shared_window {
   shared_window& operator=(const shared_window&) = delete;
 };
 
+// The first that a device receives. Nobody reads yet, so they have to fit into the socket. Returns 0 or an errno value.
+int send_options(int socket, const std::string& options) {
+  std::vector<std::byte> message(length_bytes);
+  wire::store(static_cast<std::uint32_t>(options.size()), message.data());
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(options));
+  message.insert(message.end(), bytes.begin(), bytes.end());
+  const ssize_t sent = send(socket, message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) return errno;
+  return static_cast<std::size_t>(sent) == message.size() ? 0 : EMSGSIZE;
+}
+
 }  // namespace
 
 void graveyard::expect() {
@@ -99,6 +110,12 @@ result<std::unique_ptr<device_process>> device_process::start(const std::string&
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     return error{std::string("no socket for a device: ") + std::strerror(errno), errno};
+  }
+  if (const int code = send_options(ends[0], wanted.options); code != 0) {
+    for (const int end : ends) close(end);
+    return error{
+        std::string("the options of a device could not be passed: ") + std::strerror(code) + "; make them shorter",
+        code};
   }
   shared_window window(wanted.window_bytes);
   device_process_arguments given = wanted;

@@ -240,7 +240,10 @@ server_link::outcome server_link::exchange(wire::opcode op, std::span<const std:
   for (;;) {
     const std::optional<wire::header> got = receive(until_ns);
     if (!got) return outcome::broken;
-    if (!got->is_reply) continue;  // a notice, such as that the server is draining
+    if (!got->is_reply) {  // a notice, such as that the server is draining
+      if (now() >= until_ns) return broken("it does not answer in time");
+      continue;
+    }
     if (got->op != op || got->cookie != cookie_) return broken("it broke the protocol");
     *answered = *got;
     return outcome::done;
@@ -271,8 +274,10 @@ bool server_link::send_all(std::span<const std::byte> bytes, std::uint64_t until
       return false;
     }
     bytes = bytes.subspan(static_cast<std::size_t>(sent));
-    if (sent > 0 || (bytes.empty() && !stream_->has_unsent())) continue;
+    if (bytes.empty() && !stream_->has_unsent()) return true;
+    // Also of a server that takes a byte now and then.
     if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
+    if (sent > 0) continue;
     if (!receive_ahead()) return false;
     pause(std::min(until_ns, now() + ms));
   }
@@ -315,9 +320,9 @@ bool server_link::receive_all(std::span<std::byte> into, std::uint64_t until_ns)
       return false;
     }
     into = into.subspan(std::min(bytes, into.size()));
-    if (got > 0) continue;
+    if (into.empty()) return true;
     if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
-    pause(until_ns);
+    if (got == 0) pause(until_ns);
   }
   return true;
 }

@@ -141,6 +141,23 @@ TEST_P(Devices, AreApartFromEachOther) {
   EXPECT_EQ(text_in(one.ask(options)), "mood=bad");
 }
 
+// Any user of the machine may read arguments.
+TEST_P(Devices, KeepTheirOptionsToThemselves) {
+  device one = make();
+  const std::string folder = "/proc/" + std::to_string(number_in(one.ask(process)));
+  std::string status;
+  std::string guardian;
+  for (std::ifstream lines(folder + "/status"); std::getline(lines, status);) {
+    if (status.starts_with("PPid:")) guardian = "/proc/" + status.substr(status.find_first_of("0123456789"));
+  }
+  for (const std::string& of : {folder, guardian}) {
+    std::string arguments;
+    std::getline(std::ifstream(of + "/cmdline"), arguments);
+    EXPECT_NE(arguments.find("farheapd-device"), std::string::npos) << of;
+    EXPECT_EQ(arguments.find("mood"), std::string::npos) << arguments;
+  }
+}
+
 TEST_P(Devices, CarryMessagesOfFullLength) {
   device words(tier(), "sorted", {.parameters = {}, .deadline = generous});
   const std::string longest(device::most_bytes, 'w');

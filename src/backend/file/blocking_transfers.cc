@@ -1,5 +1,6 @@
 #include "backend/file/blocking_transfers.h"
 
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -16,8 +17,9 @@ int blocking_transfers::move(operation op, std::uint64_t position, std::byte* bu
   if (op == operation::write && !file_.may_write_up_to(position + length_bytes)) return ENOSPC;
   while (length_bytes > 0) {
     const auto at = static_cast<off_t>(position);
+    const iovec chunk{buffer, length_bytes};
     const ssize_t moved = op == operation::read ? pread(file_.descriptor(), buffer, length_bytes, at)
-                                                : pwrite(file_.descriptor(), buffer, length_bytes, at);
+                                                : pwritev2(file_.descriptor(), &chunk, 1, at, file_.write_flags());
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0) return errno;
     // Space is always reserved first, so the file can end early only if somebody cut it off.

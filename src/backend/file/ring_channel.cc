@@ -263,6 +263,7 @@ void ring_channel::fill_entry(io_uring_sqe* entry, std::uint32_t index) {
   } else {
     io_uring_prep_readv(entry, descriptor, chunks, count, moved.position);
   }
+  if (is_write) entry->rw_flags = file_.write_flags();
   if (file_registered_) entry->flags |= IOSQE_FIXED_FILE;
 }
 

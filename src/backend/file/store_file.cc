@@ -181,6 +181,9 @@ result<void> store_file::open_named(const std::string& path, bool exists) {
   if (!known || (status.st_size != 0 && !begins_with_our_mark(descriptor_))) {
     return failure(path, "holds data that would be overwritten", 0, "name another file, or delete this one first");
   }
+  if ((status.st_mode & 077) != 0 && fchmod(descriptor_, 0600) != 0) {
+    return failure(path, "could be read by other users", errno, "have its owner chmod 600 it, or name a new file");
+  }
   is_ours_ = true;
   data_position_ = page_bytes;
   if (ftruncate(descriptor_, 0) != 0 || ftruncate(descriptor_, page_bytes) != 0 ||

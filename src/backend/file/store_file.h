@@ -1,6 +1,8 @@
 // The file or block device behind `file:`: finding it, opening it safely, knowing its alignment, reserving its space.
 #pragma once
 
+#include <sys/uio.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -68,6 +70,12 @@ class store_file {
   // lack of it (but see below). Returns 0 or an errno value, ENOSPC for any kind of "full". On file systems that cannot
   // reserve space the file only grows in name, and a full disk shows as a failed write.
   [[nodiscard]] int reserve(slot_id first, std::uint64_t count);
+
+  // Flags of a write (pwritev2): where neither space is reserved nor the transfer direct, it waits for the device,
+  // which may turn out to be full only then.
+  [[nodiscard]] int write_flags() const {
+    return !direct_ && cannot_reserve_.load(std::memory_order_relaxed) ? RWF_DSYNC : 0;
+  }
 
   // Whether the process may write up to here now. The program may have limited the size of files since the start
   // (RLIMIT_FSIZE), and a write beyond that would not just fail but kill it with SIGXFSZ.

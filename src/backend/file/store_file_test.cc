@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -112,6 +113,16 @@ TEST_F(store_file_test, a_new_file_is_private_and_gives_its_space_back) {
     EXPECT_GE(file.value()->position_of(0), page_bytes) << "the first page says whose file it is";
   }
   EXPECT_LE(std::filesystem::file_size(path("new")), page_bytes);
+}
+
+TEST_F(store_file_test, an_empty_file_that_others_may_read_becomes_private) {
+  std::ofstream(path("empty")).close();
+  ASSERT_EQ(chmod(path("empty").c_str(), 0644), 0);
+  const auto file = open(path("empty"));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  struct stat status{};
+  ASSERT_EQ(stat(path("empty").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777u, 0600u);
 }
 
 TEST_F(store_file_test, a_file_with_data_is_refused_and_kept) {
@@ -223,6 +234,24 @@ class loop_device {
  private:
   int device_ = -1;
 };
+
+// Its file systems take a write long before they look for room.
+TEST_F(store_file_test, a_write_without_reserved_space_waits_for_the_device) {
+  const std::string place = path("plain");
+  std::filesystem::create_directory(place);
+  if (mount("none", place.c_str(), "ramfs", 0, nullptr) != 0) GTEST_SKIP() << "mounting: " << std::strerror(errno);
+  {
+    const auto file = open(place);
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    EXPECT_EQ(file.value()->reserve(0, 100), 0);
+    EXPECT_EQ(file.value()->write_flags(), RWF_DSYNC);
+  }
+  umount2(place.c_str(), MNT_DETACH);
+  const auto other = open(directory_);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  ASSERT_EQ(other.value()->reserve(0, 100), 0);
+  EXPECT_EQ(other.value()->write_flags(), 0);
+}
 
 TEST_F(store_file_test, a_block_device_is_used_whole_and_alone) {
   const loop_device device(path("backing"));

@@ -3,9 +3,14 @@
 #include <hiredis/read.h>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace far::backend {
 namespace {
+
+// None that is asked for is as long: the longest tells of all nodes of a cluster. Whoever announces more would have us
+// keep it until this machine has no memory left.
+constexpr std::size_t longest_reply_bytes = 16 * mib;
 
 // hiredis wants an object for each reply, and is given this one: sinks take replies as they are parsed.
 char taken_object = 0;
@@ -67,6 +72,7 @@ reply_reader::~reply_reader() {
 }
 
 bool reply_reader::feed(std::span<const std::byte> bytes) {
+  if (reader_->len - reader_->pos > longest_reply_bytes) return false;
   return redisReaderFeed(reader_, reinterpret_cast<const char*>(bytes.data()), bytes.size()) == 0;
 }
 

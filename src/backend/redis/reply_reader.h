@@ -36,7 +36,7 @@ class reply_reader {
   reply_reader& operator=(const reply_reader&) = delete;
 
   // Takes bytes that came in. Small pieces cost least, because unread bytes are moved after a reply. False: no memory,
-  // or broken before.
+  // broken before, or the reply is longer than any that is asked for.
   [[nodiscard]] bool feed(std::span<const std::byte> bytes);
 
   // Hands the next reply to the sink. broken: the bytes violate the protocol, or are an array, which is never

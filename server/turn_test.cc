@@ -1,0 +1,84 @@
+// Requests that make the server look at much take their connection's turn, however short they are.
+#include "server/turn.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "server/protocol.h"
+#include "tests/support/scripted_client.h"
+
+namespace far::server {
+namespace {
+
+using wire::opcode;
+using wire::status;
+
+// How many of twenty such requests, which came in together, the client's next turn answers.
+std::uint64_t answered_in_a_turn(scripted_client& client, test_server& server, std::span<const std::byte> request) {
+  constexpr std::size_t count = 20;
+  const std::span<std::byte> space = client.talk.receive_space();
+  for (std::size_t i = 0; i < count; ++i)
+    std::memcpy(space.data() + i * request.size(), request.data(), request.size());
+  client.talk.received(count * request.size(), server.now_ns);
+  const std::uint64_t before = client.talk.answered();
+  client.turn();
+  const std::uint64_t answered = client.talk.answered() - before;
+  EXPECT_EQ(client.talk.next_work_ns(), answered < count ? 0u : client.talk.next_work_ns());
+  for (std::size_t i = 0; i < count; ++i) client.turn();
+  EXPECT_EQ(client.talk.answered() - before, count);
+  return answered;
+}
+
+struct Turns : testing::Test {
+  test_server server;
+  scripted_client client{server};
+
+  void SetUp() override { ASSERT_TRUE(client.shake_hands().has_value()); }
+  void TearDown() override { server.lent->validate(); }
+
+  [[nodiscard]] static bytes naming_blocks(opcode op, wire::block_range blocks) {
+    bytes payload(wire::block_range_bytes);
+    wire::encode(blocks, std::span(payload).first<wire::block_range_bytes>());
+    return scripted_client::encoded({.op = op}, payload);
+  }
+};
+
+TEST_F(Turns, RequestsThatReadMuch) {
+  ASSERT_EQ(client.ask_blocks(opcode::allocate, 0, 1), status::ok);
+  bytes payload(wire::call_header_bytes);
+  ASSERT_TRUE(wire::encode_call("checksum", std::span(payload).first<wire::call_header_bytes>()));
+  const bytes arguments = scripted_client::read_payload({{0, 0, 1 << 20}});
+  payload.insert(payload.end(), arguments.begin(), arguments.end());
+  EXPECT_LT(answered_in_a_turn(client, server, scripted_client::encoded({.op = opcode::call}, payload)), 5u);
+}
+
+// With the highest number allocated, all of the table may have entries.
+TEST_F(Turns, RequestsThatNameAllBlocks) {
+  ASSERT_EQ(client.ask_blocks(opcode::allocate, maximum_session_blocks - 1, 1), status::ok);
+  const bytes request = naming_blocks(opcode::free, {0, maximum_session_blocks - 1});
+  EXPECT_EQ(answered_in_a_turn(client, server, request), 1u);
+}
+
+TEST_F(Turns, ShortRequestsShareOne) {
+  ASSERT_EQ(client.ask_blocks(opcode::allocate, 0, 1), status::ok);
+  EXPECT_EQ(answered_in_a_turn(client, server, naming_blocks(opcode::free, {1, 1})), 20u);
+}
+
+// What a table takes is what it holds, not what may be named: the pages between are passed by.
+TEST_F(Turns, ATableIsLookedAtWhereItHasEntries) {
+  for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{511}, maximum_session_blocks - 1}) {
+    ASSERT_EQ(client.ask_blocks(opcode::allocate, first, 1), status::ok);
+  }
+  EXPECT_EQ(client.ask_blocks(opcode::allocate, 510, 3), status::ok) << "of which it holds one";
+  EXPECT_EQ(server.lent->report().held_blocks, 5u);
+  EXPECT_EQ(client.ask_blocks(opcode::free, 511, maximum_session_blocks - 511), status::ok);
+  EXPECT_EQ(client.read({{0, 0, 8}}).head.result, status::ok);
+  EXPECT_EQ(client.read({{510 * wire::block_slots, 0, 8}}).head.result, status::ok);
+  EXPECT_EQ(client.read({{512 * wire::block_slots, 0, 8}}).head.result, status::not_allocated);
+}
+
+}  // namespace
+}  // namespace far::server
