@@ -69,7 +69,8 @@ class epoll_transport final : public transport {
   std::size_t wait(std::span<event> into, std::uint64_t timeout_ns) override {
     std::size_t count = try_all(into);
     std::array<epoll_event, 64> ready;
-    const int got = wait_for(ready, count > 0 ? 0 : timeout_ns);
+    // A wake-up may be left from a call that had no room for it.
+    const int got = wait_for(ready, count > 0 || woken_ ? 0 : timeout_ns);
     for (int i = 0; i < got; ++i) note_ready(ready[static_cast<std::size_t>(i)]);
     count += try_all(into.subspan(count));
     if (woken_ && count < into.size()) {

@@ -165,7 +165,7 @@ void event_loop::make_room_for_newcomers() {
     const served& client = all_[number];
     if (!client.talk || client.closing) continue;
     // Those that were sent away a moment ago are on their way out.
-    if (client.talk->messages().is_over() || client.talk->messages().is_serving()) continue;
+    if (client.talk->messages().is_over() || !client.talk->messages().is_stranger()) continue;
     strangers.add(client.talk->messages().network(), number, client.active_at_ns);
   }
   if (strangers.size() < most_strangers && !(unused_.empty() && strangers.size() > 0)) return;

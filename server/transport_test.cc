@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <thread>
 
 #include "platform/clock.h"
@@ -45,6 +46,25 @@ TEST_F(EpollTransport, IsWokenOutOfALongWait) {
   EXPECT_EQ(moved->wait(events, minute_ns), 1u);
   EXPECT_EQ(events[0].kind, transport::motion::woken);
   waker.join();
+}
+
+TEST_F(EpollTransport, KeepsAWakeUpThatHadNoRoom) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+  moved->add(1, ends[0]);
+  std::array<std::byte, 16> room{};
+  moved->receive(1, room);
+  ASSERT_EQ(::send(ends[1], "four", 4, 0), 4);
+  moved->wake();
+  ASSERT_EQ(moved->wait(std::span(events).first(1), 0), 1u);
+  EXPECT_EQ(events[0].kind, transport::motion::received);
+  const std::uint64_t began_ns = now();
+  ASSERT_EQ(moved->wait(events, 5'000'000'000), 1u);
+  EXPECT_EQ(events[0].kind, transport::motion::woken);
+  EXPECT_LT(now() - began_ns, 4'000'000'000u);
+  moved->remove(1);
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_F(EpollTransport, MovesBytes) {
