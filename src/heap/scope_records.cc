@@ -21,10 +21,11 @@ namespace {
 
 // A destructor cannot pass the exception on: then this is the last thing that the process says.
 [[noreturn]] void throw_full() {
-  log_line(log_level::error,
-           "the first use of far pointers by a thread or fiber needs %zu bytes of local memory, and there are none: use "
-           "fewer of them, or give the process more memory",
-           sizeof(owner_record));
+  log_line(
+      log_level::error,
+      "the first use of far pointers by a thread or fiber needs %zu bytes of local memory, and there are none: use "
+      "fewer of them, or give the process more memory",
+      sizeof(owner_record));
   throw std::bad_alloc();
 }
 

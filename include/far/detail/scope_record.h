@@ -31,8 +31,8 @@ struct scope_record {
 // For the end of an outermost scope that logged when it began. `before`: as begin_logging() returned it.
 FAR_API void end_logging(scope_record& record, std::uint64_t before) noexcept;
 
-// The calling fiber's record, or the calling thread's. Stays the same on one fiber. Throws std::bad_alloc when it is the
-// first and there is no local memory for it; the log says so.
+// The calling fiber's record, or the calling thread's. Stays the same on one fiber. Throws std::bad_alloc when it is
+// the first and there is no local memory for it; the log says so.
 [[nodiscard]] FAR_API scope_record& current_scope_record();
 
 // That record, or nullptr when there is none yet. Kept by the fibers' workers. The model makes each read one
