@@ -38,6 +38,11 @@ void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
   return room != nullptr ? room : throw std::bad_alloc();
 }
 
+// Not inlined where `new` is not: GCC would take the two for a mismatch.
+[[gnu::noinline]] void give_back(void* room) noexcept {
+  std::free(room);
+}
+
 }  // namespace
 
 void* operator new(std::size_t bytes) {
@@ -47,16 +52,16 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate_or_fail(bytes, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* room) noexcept {
-  std::free(room);
+  give_back(room);
 }
 void operator delete(void* room, std::size_t /*bytes*/) noexcept {
-  std::free(room);
+  give_back(room);
 }
 void operator delete(void* room, std::align_val_t /*alignment*/) noexcept {
-  std::free(room);
+  give_back(room);
 }
 void operator delete(void* room, std::size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
-  std::free(room);
+  give_back(room);
 }
 
 namespace far {
