@@ -5,7 +5,6 @@
 #include <cstring>
 #include <new>
 
-#include "base/sanitizers.h"
 #include "heap/grace_periods.h"
 #include "heap/heap.h"
 #include "heap/scope_records.h"
@@ -43,7 +42,7 @@ bool make_record() noexcept {
 
 evacuator::evacuator(detail::object_heap& heap, double garbage_share)
     : heap_(heap), garbage_share_(garbage_share), places_(heap.segments) {
-  // A round in the middle of its work cannot give up for want of memory: all that it needs is made here.
+  // A round in the middle of its work cannot give up for want of memory: what it mostly needs is made here.
   marked_.reserve(units_a_page);
   for (std::uint64_t page = 0; page < most_held_pages; ++page) work_->hold(page);
   work_->cut_back(0);
@@ -268,11 +267,7 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
 // Returns whether the object is at its copy now. From when it is copied until the pointers in the copy are followed,
 // the words of these are in two places: another evacuator that moved their objects would change the old ones.
 bool evacuator::move_to(hazard_log& mine, const candidate& one, std::uintptr_t copy, std::size_t bytes) {
-  {
-    // Who reaches the object meanwhile, and may write to it, has called the move off: then nobody reads the copy.
-    const unseen_reads from_thread_sanitizer;
-    std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
-  }
+  std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
   if (heap_.pages.is_used(one.object)) heap_.pages.mark_used(copy, units_for(bytes));
 
   const std::uint64_t locked = header::at(one.object).lock();

@@ -89,6 +89,7 @@ void hazard_log::remember_first_chunk() {
     const std::uint64_t page = first_.pages[i].load(std::memory_order_relaxed);
     if (slots_[page % slot_count] != (page ^ stamp_)) static_cast<void>(remember(page));
   }
+  is_simple_ = is_simple_ && others_count_ == 0;
 }
 
 // The log is only cut back from its end, so the entry is in the last chunk, or in the one before when that is used up.

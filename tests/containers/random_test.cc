@@ -51,6 +51,14 @@ void* operator new(std::size_t bytes) {
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate_or_fail(bytes, static_cast<std::size_t>(alignment));
 }
+// Sanitizers have their own, which does not call the one above.
+void* operator new(std::size_t bytes, const std::nothrow_t& /*how*/) noexcept {
+  try {
+    return allocate_or_fail(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* room) noexcept {
   give_back(room);
 }
