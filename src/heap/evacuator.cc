@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/sanitizers.h"
 #include "heap/grace_periods.h"
 #include "heap/heap.h"
 #include "heap/scope_records.h"
@@ -267,7 +268,11 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
 // Returns whether the object is at its copy now. From when it is copied until the pointers in the copy are followed,
 // the words of these are in two places: another evacuator that moved their objects would change the old ones.
 bool evacuator::move_to(hazard_log& mine, const candidate& one, std::uintptr_t copy, std::size_t bytes) {
-  std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
+  {
+    // Who reaches the object meanwhile, and may write to it, has called the move off: then nobody reads the copy.
+    const unseen_reads from_thread_sanitizer;
+    std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
+  }
   if (heap_.pages.is_used(one.object)) heap_.pages.mark_used(copy, units_for(bytes));
 
   const std::uint64_t locked = header::at(one.object).lock();
