@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <concepts>
@@ -242,8 +243,11 @@ class hash_map {
 
   // Entries that others add meanwhile may stay.
   void clear() {
-    for (detail::hash_shard& shard : state_->shards) {
-      auto all = std::make_unique<detail::retired_list::node>();
+    std::array<std::unique_ptr<detail::retired_list::node>, detail::hash_shards> cleared;
+    for (auto& all : cleared) all = std::make_unique<detail::retired_list::node>();
+    for (std::size_t i = 0; i < cleared.size(); ++i) {
+      detail::hash_shard& shard = state_->shards[i];
+      std::unique_ptr<detail::retired_list::node>& all = cleared[i];
       const std::lock_guard guard(shard);
       state_->count.fetch_sub(shard.index.size(), std::memory_order_relaxed);
       state_->weight.fetch_sub(std::exchange(shard.weight, 0), std::memory_order_relaxed);

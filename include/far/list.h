@@ -273,7 +273,7 @@ class list {
   // is lost, they throw page_lost and change nothing.
   position erase(position at) {
     const scope here(in_.home());
-    node* const mine = place(here, at.number_, true);
+    node* const mine = place_whole(here, at.number_);
     const joint where = joint_around(here, *mine);
     unlink(where);
     std::destroy_at(std::launder(room_of(*mine)));
@@ -426,6 +426,11 @@ class list {
   [[nodiscard]] node* place(const scope& in, std::uint32_t number, bool write, bool lasting = true) const {
     return chunks_[number / nodes_per_chunk].place(in, number % nodes_per_chunk, write, lasting);
   }
+  // The same to destroy its element: all of it, however large it is.
+  [[nodiscard]] node* place_whole(const scope& in, std::uint32_t number) const {
+    if constexpr (sizeof(node) <= detail::largest_held_bytes) return place(in, number, true);
+    return chunks_[number / nodes_per_chunk].places(in, number % nodes_per_chunk, 1, true);
+  }
   [[nodiscard]] node& links(const scope& in, std::uint32_t number, bool write) const {
     return *place(in, number, write);
   }
@@ -446,7 +451,7 @@ class list {
       const scope here(in_.home());
       const std::uint32_t next = links(here, at, false).*towards;
       if (forward) static_cast<void>(detail::unless_lost([&] { bring(here, next); }));
-      std::destroy_at(value(here, at, true));
+      std::destroy_at(std::launder(room_of(*place_whole(here, at))));
       at = next;
     }
   }

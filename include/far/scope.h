@@ -37,11 +37,11 @@ inline const bool is_unchecked_code = !note_kind_of_code(false);
 // Returns how deep the scope lies: 1 is the outermost.
 [[nodiscard]] FAR_API std::size_t enter_checked(scope_record& record);
 // The scope of that depth dereferences `bytes` bytes of the object from `offset` on, or all of it (0).
-FAR_API void note_checked(runtime& in, scope_record& record, std::size_t depth, const std::atomic<std::uint64_t>& owner,
+FAR_API void note_checked(scope_record& record, std::size_t depth, const std::atomic<std::uint64_t>& owner,
                           std::size_t offset, std::size_t bytes);
 // The scope ends: objects that no other scope has dereferenced leave local memory at once, so that later uses are
-// detected.
-FAR_API void leave_checked(runtime& in, scope_record& record, std::size_t depth);
+// detected. Also what came in beneath it for a scope of another runtime.
+FAR_API void leave_checked(scope_record& record, std::size_t depth);
 // Stops the program with a message unless the scope is open and belongs to the fiber or thread that runs now.
 FAR_API void check_scope(const scope_record& record, bool is_open);
 // Likewise unless the bytes are part of the object. Requires: it was dereferenced in an open scope, or is larger than a
@@ -63,7 +63,8 @@ FAR_API void check_part(const std::atomic<std::uint64_t>& owner, std::size_t off
 // tag has a handler are not checked (far/tag.h).
 class [[nodiscard]] scope {
  public:
-  // For objects of the process-wide runtime; see runtime::process().
+  // For objects of the process-wide runtime; see runtime::process(). The first scope of a fiber or thread needs some
+  // local memory, and throws std::bad_alloc without.
   scope() : scope(runtime::process()) {}
   // For objects of this runtime, and of no other.
   explicit scope(runtime& chosen)
@@ -77,7 +78,7 @@ class [[nodiscard]] scope {
   }
 #if defined(FARHEAP_CHECKED)
   ~scope() {
-    detail::leave_checked(runtime_, open_.record(), depth_);
+    detail::leave_checked(open_.record(), depth_);
     is_open_ = false;
   }
 #else
@@ -95,9 +96,9 @@ class [[nodiscard]] scope {
 #if defined(FARHEAP_CHECKED)
     detail::check_scope(open_.record(), is_open_);
     // Noted before, because the ends of other scopes take pages away, and after, because the object may have moved.
-    detail::note_checked(runtime_, open_.record(), depth_, owner, 0, 0);
+    detail::note_checked(open_.record(), depth_, owner, 0, 0);
     std::byte* const at = detail::touch(runtime_, owner, write, lasting);
-    detail::note_checked(runtime_, open_.record(), depth_, owner, 0, 0);
+    detail::note_checked(open_.record(), depth_, owner, 0, 0);
     return at;
 #else
     const std::uint64_t value = detail::read_word(owner);
@@ -157,7 +158,7 @@ class [[nodiscard]] scope {
     if (detail::word::is_huge(value)) {
 #if defined(FARHEAP_CHECKED)
       detail::check_scope(open_.record(), is_open_);
-      detail::note_checked(runtime_, open_.record(), depth_, owner, offset, bytes);
+      detail::note_checked(open_.record(), depth_, owner, offset, bytes);
 #endif
       return detail::touch_part(runtime_, value, offset, bytes, write, lasting);
     }

@@ -41,7 +41,7 @@ struct replacement {
 // - uses no far memory but that object: it opens no scope, and makes, moves and destroys no far pointer, those in the
 //   object among them; a library call that does so stops the program, in checked builds also a scope;
 // - takes no lock that anybody holds while it uses far memory, and waits for nothing else;
-// - does not throw.
+// - does not throw, and does not call exit(), which destroys far pointers: the program stops then, too.
 //
 // It may drop entries of an index in local memory that refer to the object by something inside the object.
 using leaving_handler = std::function<void(std::span<std::byte> object)>;

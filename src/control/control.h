@@ -120,7 +120,7 @@ class control_server {
                                                                      std::string_view request, int timeout_ms);
 
 // Whether a runtime in process `pid` listens.
-[[nodiscard]] bool is_answered(pid_t pid) noexcept;
+[[nodiscard]] bool is_answered(pid_t pid);
 
 // Asks the runtime in process `pid` for the file of its job: a descriptor, the caller's to close. `secret` is that of
 // the job's name, or empty for the same user and root. Errors: as above, or the process is on its own.

@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include <system_error>
+#include <exception>
 
 #include "base/log.h"
 #include "fiber/scheduler_state.h"
@@ -66,12 +66,16 @@ void helper_pool::append(job& last) noexcept {
 
 bool helper_pool::start_thread() noexcept {
   try {
+    {
+      const lock_guard guard(lock_);
+      threads_.reserve(most_threads_);  // no thread is left over without a place
+    }
     std::thread fresh([this] { work(); });
     const lock_guard guard(lock_);
     threads_.push_back(std::move(fresh));
     started_.fetch_add(1, std::memory_order_relaxed);
     return true;
-  } catch (const std::system_error& refused) {
+  } catch (const std::exception& refused) {
     log_line(log_level::warning, "cannot start a helper thread for blocking calls (%s); they wait for the others",
              refused.what());
     return false;

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "heap/header.h"
+#include "heap/leaving.h"
 
 extern "C" void* __dso_handle;  // of the library or program that this is in
 
@@ -108,6 +109,7 @@ thread_local constinit thread_segments* of_thread = nullptr;
 
 // Destructors of thread-local variables may allocate after this: then there are others, and another call.
 void end_thread(void* /*nothing*/) {
+  check_outside_handlers();  // of exit(): the pages of this thread may be those that are leaving
   delete std::exchange(of_thread, nullptr);
 }
 

@@ -11,6 +11,7 @@
 #include "far/detail/pointer.h"
 #include "far/scope.h"
 #include "heap/heap.h"
+#include "heap/living_runtimes.h"
 #include "heap/pointer_check.h"
 
 namespace far::heap {
@@ -92,11 +93,13 @@ constinit std::atomic<unsigned> kinds_of_code{0};
 
 // Between scopes the evacuator may ask for the pointers of an object at any time, so they must be right at the end of
 // one. Not within the destruction of an object, whose pointers are gone.
-void check_objects(runtime& in, owner_record& mine, const std::vector<std::uintptr_t>& objects) {
+void check_objects(owner_record& mine, const std::vector<std::uintptr_t>& objects) {
   if (mine.destructions > 0) return;
   for (const std::uintptr_t object : objects) {
     const lock_guard guard(heap::checking);
-    if (!heap::is_in_use(object >> page_shift)) heap::check_pointers(heap_of(in), mine.work, object);
+    object_heap* const of_object = heap::heap_at(object);
+    if (of_object == nullptr || heap::is_in_use(object >> page_shift)) continue;
+    heap::check_pointers(*of_object, mine.work, object);
   }
 }
 
@@ -121,14 +124,14 @@ std::size_t enter_checked(scope_record& record) {
   return ++static_cast<owner_record&>(record).checked_depth;
 }
 
-void note_checked(runtime& in, scope_record& record, std::size_t depth, const std::atomic<std::uint64_t>& owner,
-                  std::size_t offset, std::size_t bytes) {
+void note_checked(scope_record& record, std::size_t depth, const std::atomic<std::uint64_t>& owner, std::size_t offset,
+                  std::size_t bytes) {
   const std::uint64_t value = owner.load(std::memory_order_relaxed);
   const std::uintptr_t first = word::address(value) + offset;
   if (first == offset) return;
   std::size_t count = 1;
   if (word::is_huge(value)) {
-    const std::size_t whole = bytes == 0 ? heap_of(in).bytes_of(value) : bytes;
+    const std::size_t whole = bytes == 0 ? bytes_of(owner) : bytes;
     const std::size_t end = first % page_bytes + std::min(whole, heap::huge_space::most_held_pages * page_bytes);
     count = (end + page_bytes - 1) / page_bytes;
   }
@@ -141,7 +144,7 @@ void note_checked(runtime& in, scope_record& record, std::size_t depth, const st
   }
 }
 
-void leave_checked(runtime& in, scope_record& record, std::size_t depth) {
+void leave_checked(scope_record& record, std::size_t depth) {
   auto& mine = static_cast<owner_record&>(record);
   std::vector<std::uint64_t> left;
   std::vector<std::uintptr_t> objects;
@@ -154,9 +157,10 @@ void leave_checked(runtime& in, scope_record& record, std::size_t depth) {
     });
     objects = mine.objects.take(depth);
   }
-  check_objects(in, mine, objects);
+  check_objects(mine, objects);
   for (const std::uint64_t page : left) {
-    if (!heap::is_in_use(page)) heap_of(in).force_out(page << page_shift);
+    object_heap* const of_page = heap::heap_at(page << page_shift);
+    if (of_page != nullptr && !heap::is_in_use(page)) of_page->force_out(page << page_shift);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <new>
 #include <span>
+#include <vector>
 
 #include "base/units.h"
 #include "far/runtime.h"
@@ -64,6 +65,43 @@ TEST_P(checked_death_test, another_threads_scope_stops_the_program) {
         farheap.run([&] { static_cast<void>(cell.deref(mine)); });
       },
       "by another fiber");
+}
+
+TEST_P(checked_death_test, a_scope_of_another_runtime_stops_the_program) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(options(GetParam()));
+        runtime other(options(GetParam()));
+        unique_ptr<long> cell = make_unique<long>(farheap, 5);
+        const scope here(other);
+        static_cast<void>(cell.deref(here));
+      },
+      "a scope serves the objects of one runtime");
+}
+
+// What comes in for the outer scope, of another runtime, comes in beneath the inner one.
+TEST_P(checked_death_test, scopes_of_two_runtimes_may_be_open) {
+  runtime farheap(options(GetParam()));
+  runtime other(options(GetParam()));
+  farheap.set_page_path_share(2);
+  other.set_page_path_share(2);
+  std::vector<unique_ptr<long>> cells;
+  for (long i = 0; i < 100; ++i) cells.push_back(make_unique<long>(i % 2 == 0 ? farheap : other, i));
+  for (int round = 0; round < 5; ++round) {
+    farheap.evict_all();
+    other.evict_all();
+    const scope outer(farheap);
+    for (std::size_t i = 0; i < cells.size(); i += 2) {
+      const scope inner(other);
+      EXPECT_EQ(cells[i].deref(outer), static_cast<long>(i));
+      EXPECT_EQ(cells[i + 1].deref(inner), static_cast<long>(i + 1));
+      cells.push_back(make_unique<long>(farheap, static_cast<long>(cells.size())));
+      cells.push_back(make_unique<long>(other, static_cast<long>(cells.size())));
+      cells.resize(100);
+    }
+  }
+  farheap.validate();
+  other.validate();
 }
 
 TEST_P(checked_death_test, correct_use_goes_on) {

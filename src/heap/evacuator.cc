@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/sanitizers.h"
 #include "heap/grace_periods.h"
 #include "heap/heap.h"
 #include "heap/scope_records.h"
@@ -26,13 +27,52 @@ constexpr std::chrono::milliseconds longest_wait{2};
 // Pages that are held stay resident, whatever the budget: those of a segment, and those of its objects' owners, which
 // may be as many as the objects. No page is marked after so many are held; one adds at most 255.
 constexpr std::size_t enough_held_pages = 256;
+constexpr std::size_t most_held_pages = segment_pages + 2 * enough_held_pages;
+
+// Of the calling thread.
+bool make_record() noexcept {
+  try {
+    static_cast<void>(current_record());
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
 
 }  // namespace
 
 evacuator::evacuator(detail::object_heap& heap, double garbage_share)
     : heap_(heap), garbage_share_(garbage_share), places_(heap.segments) {
+  // A round in the middle of its work cannot give up for want of memory: what it mostly needs is made here.
   marked_.reserve(units_a_page);
-  if (garbage_share <= 1) thread_ = std::thread([this] { loop(); });
+  for (std::uint64_t page = 0; page < most_held_pages; ++page) work_->hold(page);
+  work_->cut_back(0);
+  if (garbage_share <= 1) start_thread();
+}
+
+// Returns when it has its record of scopes, and throws std::bad_alloc when it cannot have one.
+void evacuator::start_thread() {
+  thread_ = std::thread([this] {
+    const bool has_record = make_record();
+    {
+      const lock_guard guard(waiting_);
+      has_record_ = has_record;
+    }
+    changed_.notify_all();
+    if (has_record) loop();
+  });
+  bool has_record = false;
+  {
+    const lock_guard guard(waiting_);
+    changed_.wait(waiting_, [this] {
+      waiting_.assert_held();
+      return has_record_.has_value();
+    });
+    has_record = *has_record_;
+  }
+  if (has_record) return;
+  thread_.join();
+  throw std::bad_alloc();
 }
 
 evacuator::~evacuator() {
@@ -60,11 +100,10 @@ void evacuator::loop() {
 std::size_t evacuator::run_round(double garbage_share) {
   const lock_guard one_at_a_time(round_);
   const std::uint64_t freed_before = heap_.segments.freed();
-  borrowed_hazard_log mine;
   for (std::size_t index = 0; index < heap_.segments.count(); ++index) {
     segment& one = heap_.segments.at(index);
     if (!is_worth(one, garbage_share) || !heap_.segments.keep(one)) continue;
-    const progress reached = evacuate(*mine, heap_.pages.page_of(heap_.segments.address_of(index)));
+    const progress reached = evacuate(*work_, heap_.pages.page_of(heap_.segments.address_of(index)));
     if (reached == progress::done) {
       one.live_units_left.store(one.live_units.load(std::memory_order_relaxed), std::memory_order_relaxed);
     }
@@ -229,7 +268,11 @@ bool evacuator::move(hazard_log& mine, const candidate& one) {
 // Returns whether the object is at its copy now. From when it is copied until the pointers in the copy are followed,
 // the words of these are in two places: another evacuator that moved their objects would change the old ones.
 bool evacuator::move_to(hazard_log& mine, const candidate& one, std::uintptr_t copy, std::size_t bytes) {
-  std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
+  {
+    // Who reaches the object meanwhile, and may write to it, has called the move off: then nobody reads the copy.
+    const unseen_reads from_thread_sanitizer;
+    std::memcpy(reinterpret_cast<std::byte*>(copy), reinterpret_cast<const std::byte*>(one.object), bytes);
+  }
   if (heap_.pages.is_used(one.object)) heap_.pages.mark_used(copy, units_for(bytes));
 
   const std::uint64_t locked = header::at(one.object).lock();

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "heap/hazard_log.h"
 #include "heap/header.h"
 #include "heap/living_runtimes.h"
+#include "heap/scope_records.h"
 
 namespace far::detail {
 class object_heap;
@@ -53,6 +55,7 @@ class evacuator {
     no_places,  // the objects could not be moved now, and neither could others
   };
 
+  void start_thread();
   void loop();
   [[nodiscard]] bool is_worth(const segment& one, double garbage_share) const;
   [[nodiscard]] progress evacuate(hazard_log& mine, std::size_t first_page) FAR_REQUIRES(round_);
@@ -68,10 +71,12 @@ class evacuator {
   double garbage_share_;
   fiber::mutex round_;  // one round at a time
   std::vector<candidate> marked_ FAR_GUARDED_BY(round_);
+  borrowed_hazard_log work_ FAR_GUARDED_BY(round_);
   allocator places_;
   mutex waiting_;
   std::condition_variable_any changed_;
   bool stopping_ FAR_GUARDED_BY(waiting_) = false;
+  std::optional<bool> has_record_ FAR_GUARDED_BY(waiting_);  // its thread; nothing: it has not begun
   std::thread thread_;
 };
 

@@ -73,13 +73,15 @@ bool grace_periods::wait_until_over(grace_number number, std::chrono::microsecon
   using clock = std::chrono::steady_clock;
   constexpr std::chrono::microseconds pause{20};
   const clock::time_point deadline = clock::now() + at_most;
-  const bool on_fiber = fiber::current_identity().of_fiber;
+  const fiber::identity& caller = fiber::current_identity();
   while (true) {
     advance();
     if (is_over(number)) return true;
-    const std::uint64_t mine = current_record().sequence.load(std::memory_order_relaxed);
-    if (waits_for(mine) || clock::now() >= deadline) return false;
-    if (on_fiber) {
+    // A caller without a record has no scope open.
+    const detail::scope_record* const mine = caller.scopes;
+    if (mine != nullptr && waits_for(mine->sequence.load(std::memory_order_relaxed))) return false;
+    if (clock::now() >= deadline) return false;
+    if (caller.of_fiber) {
       fiber::sleep_for(pause);
     } else {
       std::this_thread::sleep_for(pause);

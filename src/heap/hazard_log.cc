@@ -31,15 +31,18 @@ hazard_log::~hazard_log() {
 
 void hazard_log::hold_further(std::uint64_t page) {
   // Operations that may throw come first: a page that is in a table is in the log.
-  chunk* const into = chunk_of(held());
+  const std::size_t at = held();
+  chunk* const into = chunk_of(at);
   std::uint64_t& slot = slots_[page % slot_count];
   if (!is_held(slot)) {
     slot = page ^ stamp_;
-  } else if (!remember(page)) {
-    return;
+  } else if (others_count_ == 0 && at < chunk_entries) {
+    if (is_in_first_chunk(page)) return;
+  } else {
+    if (others_count_ == 0) remember_first_chunk();
+    if (!remember(page)) return;
   }
-  is_simple_ = false;
-  const std::size_t at = held();
+  is_simple_ = is_simple_ && at < chunk_entries && others_count_ == 0;
   last_ = into;
   into->pages[at % chunk_entries].store(page, std::memory_order_relaxed);
   count_.store(at + 1, std::memory_order_release);
@@ -65,11 +68,28 @@ void hazard_log::forget_down_to(std::size_t count) {
         at < chunk_entries ? first_.pages[at].load(std::memory_order_relaxed) : further_entry(at);
     if (std::uint64_t& slot = slots_[page % slot_count]; slot == (page ^ stamp_)) {
       slot = nothing;
-    } else {
+    } else if (others_count_ > 0) {
       forget_remembered(page);
     }
   }
   is_simple_ = count <= chunk_entries && others_count_ == 0;
+}
+
+bool hazard_log::is_in_first_chunk(std::uint64_t page) const {
+  for (std::size_t i = 0; i < std::min(held(), chunk_entries); ++i) {
+    if (first_.pages[i].load(std::memory_order_relaxed) == page) return true;
+  }
+  return false;
+}
+
+// Requires: `others` is empty. Throws std::bad_alloc, and then it still is.
+void hazard_log::remember_first_chunk() {
+  if (others_capacity_ == 0) grow();
+  for (std::size_t i = 1; i < std::min(held(), chunk_entries); ++i) {
+    const std::uint64_t page = first_.pages[i].load(std::memory_order_relaxed);
+    if (slots_[page % slot_count] != (page ^ stamp_)) static_cast<void>(remember(page));
+  }
+  is_simple_ = is_simple_ && others_count_ == 0;
 }
 
 // The log is only cut back from its end, so the entry is in the last chunk, or in the one before when that is used up.

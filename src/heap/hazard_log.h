@@ -13,7 +13,8 @@ namespace far::heap {
 // the owner's alone:
 //
 //     slots   pages in the log, in a small table without chains. Valid while their stamp is the current one
-//     others  those whose slot another page has
+//     others  those whose slot another page has, once the log has outgrown its first chunk: work that needs a few pages
+//             needs no memory, because pointers are moved and destroyed by what must not throw
 //
 // The first page in the log is in neither table. Pages are named by their numbers: address / page size.
 class hazard_log {
@@ -94,6 +95,8 @@ class hazard_log {
   void forget_down_to(std::size_t count);
   [[nodiscard]] std::uint64_t further_entry(std::size_t at);
   [[nodiscard]] bool remember(std::uint64_t page);
+  [[nodiscard]] bool is_in_first_chunk(std::uint64_t page) const;
+  void remember_first_chunk();
   void forget_remembered(std::uint64_t page);
   void grow();
   void start_again();
@@ -103,11 +106,12 @@ class hazard_log {
   std::atomic<std::size_t> count_{0};
   chunk first_;
   chunk* last_ = &first_;  // the chunk of the last entry, or of the one before a chunk's end
-  // Page numbers; open addressing, never more than half full.
+  // Page numbers; open addressing, never more than half full. Empty, or all pages of the log but the first that have no
+  // slot.
   std::uint64_t* others_ = nullptr;
   std::size_t others_capacity_ = 0;
   std::size_t others_count_ = 0;
-  bool is_simple_ = true;  // all that is held is in the first chunk, and in a slot
+  bool is_simple_ = true;  // all that is held is in the first chunk, and `others` is empty
 };
 
 }  // namespace far::heap

@@ -152,6 +152,12 @@ bool object_heap::has_handler(std::uintptr_t object) const {
   return leaving.has_handler(pages.tag_of(pages.page_of(object)));
 }
 
+// Only addresses of this heap have a place in its tables.
+void object_heap::require_own(std::uintptr_t address) const {
+  FAR_CHECK_USE(memory.contains(address),
+                "a scope serves the objects of one runtime, and an object of another is dereferenced in this one");
+}
+
 std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting) {
   heap::owner_record& mine = heap::current_record();
   while (true) {
@@ -164,6 +170,7 @@ std::byte* object_heap::touch(owner_word& owner, bool for_writing, bool lasting)
       continue;
     }
     const std::uintptr_t object = word::address(value);
+    require_own(object);
     const bool write = for_writing || has_handler(object);
     log_use(mine, object);
     if (!is_claimed(object)) [[unlikely]] {
@@ -208,6 +215,7 @@ bool object_heap::make_writable(std::uintptr_t address, bool wanted) {
 // same place. Those of a few pages stay all the same, because fetching them again would be a waste.
 std::byte* object_heap::touch_huge(std::uint64_t value, bool write, bool lasting) {
   const std::uintptr_t object = word::address(value);
+  require_own(object);
   bring_in_huge(object, object + std::min(huge.bytes_of(object), most_held_bytes), write, lasting);
   return reinterpret_cast<std::byte*>(object);
 }
@@ -215,6 +223,7 @@ std::byte* object_heap::touch_huge(std::uint64_t value, bool write, bool lasting
 std::byte* object_heap::touch_part(std::uint64_t value, std::size_t offset, std::size_t bytes, bool write,
                                    bool lasting) {
   const std::uintptr_t object = word::address(value);
+  require_own(object);
   const std::size_t whole = huge.bytes_of(object);
   FAR_CHECK_USE(offset <= whole && bytes <= whole - offset,
                 "the part of a far object that is accessed lies in it, and this index or range goes beyond its end");

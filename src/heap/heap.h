@@ -176,6 +176,7 @@ class object_heap {
       record_miss(address, write);
   }
   void record_miss(std::uintptr_t address, bool write) const;
+  void require_own(std::uintptr_t address) const;
   [[nodiscard]] bool has_handler(std::uintptr_t object) const;
   [[nodiscard]] bool make_writable(std::uintptr_t address, bool wanted);
   void make_ready(std::uintptr_t address, bool writable);

@@ -28,7 +28,9 @@ std::size_t call_for_all(const leaving_handler& handler, const page_table& pages
 }  // namespace
 
 void check_outside_handlers() noexcept {
-  FAR_CHECK_USE(!in_handler, "a handler for leaving objects uses no far memory but the object that it is given");
+  FAR_CHECK_USE(
+      !in_handler,
+      "a handler for leaving objects uses no far memory but the object that it is given, and does not call exit()");
 }
 
 void leaving_objects::set_handler(unsigned tag, leaving_handler handler) {

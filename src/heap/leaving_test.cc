@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -129,6 +130,27 @@ TEST_F(leaving_test, a_handler_that_uses_far_memory_stops_the_program) {
         farheap.evict_all();
       },
       "the program uses far memory wrongly: .* uses no far memory but the object that it is given");
+}
+
+// It would wait for the pages that it is called for: those of its thread's open segments, or of far pointers in static
+// variables.
+TEST_F(leaving_test, a_handler_that_calls_exit_stops_the_program) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto exits = [](bool with_static_runtime) {
+    static std::unique_ptr<runtime> kept;
+    auto farheap = std::make_unique<runtime>(heap::small_runtime());
+    runtime& home = *farheap;
+    if (with_static_runtime) kept = std::move(farheap);
+    const tag entries(home, {}, before_leaving<entry>([](entry&) { std::exit(0); }));
+    const unique_ptr<entry> one = make_unique<entry>(entries);
+    if (with_static_runtime) {
+      std::thread([&] { home.evict_all(); }).join();  // which has no segments
+    } else {
+      home.evict_all();
+    }
+  };
+  EXPECT_DEATH(exits(false), "does not call exit");
+  EXPECT_DEATH(exits(true), "does not call exit");
 }
 
 TEST_F(leaving_test, stress) {

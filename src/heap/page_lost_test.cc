@@ -265,10 +265,10 @@ struct counted {
   counted(const counted&) = delete;
   counted& operator=(const counted&) = delete;
 };
-// Its end is beyond what a dereference brings in.
+// Its end is beyond what a dereference brings in. Whole pages, so that one lost page is one lost element of an array.
 struct counted_at_both_ends {
   counted first;
-  std::array<std::byte, 200'000> between{};
+  std::array<std::byte, 50 * page_bytes - 2 * sizeof(counted)> between{};
   counted last;
 };
 
@@ -312,6 +312,22 @@ TEST_P(page_lost_test, a_large_object_whose_end_is_lost_is_not_destroyed) {
   other.reset();
   EXPECT_EQ(counted::living, 2);
   lost.reset();
+  EXPECT_EQ(counted::living, 2);
+  farheap.validate();
+}
+
+TEST_P(page_lost_test, of_an_array_of_large_objects_those_whose_end_is_lost_are_not_destroyed) {
+  runtime farheap(options());
+  counted::living = 0;
+  shared_ptr<counted_at_both_ends[]> all = make_shared<counted_at_both_ends[]>(farheap, 3);
+  ASSERT_EQ(counted::living, 6);
+  {
+    const failing_reads now(farheap);
+    const scope here(farheap);
+    const shared_ptr<counted_at_both_ends> second(all, 1);
+    EXPECT_THROW(static_cast<void>(shared_ptr<counted>(second, &counted_at_both_ends::last).deref(here)), page_lost);
+  }
+  all.reset();
   EXPECT_EQ(counted::living, 2);
   farheap.validate();
 }

@@ -199,6 +199,7 @@ runtime::runtime(const runtime_options& chosen) : parts_(new parts(checked(chose
 // is exit(), of a process that has the runtime in a static variable: then all stays for those that run on, and the
 // kernel takes it back.
 runtime::~runtime() {
+  heap::check_outside_handlers();
   if (parts_->workers.is_running_caller()) {
     log_line(log_level::warning,
              "a far::runtime was destroyed on one of its own fibers, as exit() there does; its threads and memory stay "

@@ -6,16 +6,28 @@
 #include <unistd.h>
 
 #include <array>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "base/lock_guard.h"
+#include "base/log.h"
 #include "fiber/identity.h"
 
 extern "C" void* __dso_handle;  // of the library or program that this is in
 
 namespace far::heap {
 namespace {
+
+// A destructor cannot pass the exception on: then this is the last thing that the process says.
+[[noreturn]] void throw_full() {
+  log_line(
+      log_level::error,
+      "the first use of far pointers by a thread or fiber needs %zu bytes of local memory, and there are none: use "
+      "fewer of them, or give the process more memory",
+      sizeof(owner_record));
+  throw std::bad_alloc();
+}
 
 struct registry {
   spin_lock lock;
@@ -27,7 +39,8 @@ struct registry {
       const lock_guard guard(lock);
       if (free != nullptr) return *std::exchange(free, free->next_free);
     }
-    auto* const fresh = new owner_record;
+    auto* const fresh = new (std::nothrow) owner_record;
+    if (fresh == nullptr) throw_full();
     const lock_guard guard(lock);
     fresh->next = first.load(std::memory_order_relaxed);
     first.store(fresh, std::memory_order_release);
@@ -121,7 +134,7 @@ owner_record* first_record() noexcept {
   return all_records().first.load(std::memory_order_acquire);
 }
 
-owner_record& current_record() noexcept {
+owner_record& current_record() {
   fiber::identity& mine = fiber::current_identity();
   if (mine.scopes != nullptr) [[likely]]
     return *static_cast<owner_record*>(mine.scopes);
@@ -156,7 +169,7 @@ held_pages find_held(std::span<const std::uint64_t> pages, const hazard_log* exc
 
 namespace far::detail {
 
-scope_record& current_scope_record() noexcept {
+scope_record& current_scope_record() {
   return heap::current_record();
 }
 

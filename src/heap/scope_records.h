@@ -82,10 +82,10 @@ void fence_all_threads() noexcept;
 // The first of all records that have ever been in use, each of which names the next.
 [[nodiscard]] owner_record* first_record() noexcept;
 
-// The calling fiber's, or the calling thread's.
-[[nodiscard]] owner_record& current_record() noexcept;
+// The calling fiber's, or the calling thread's. Throws as detail::current_scope_record().
+[[nodiscard]] owner_record& current_record();
 
-// A hazard log for a stretch of work beside that of the fiber or thread that does it.
+// A hazard log for a stretch of work beside that of the fiber or thread that does it. Throws std::bad_alloc.
 class borrowed_hazard_log {
  public:
   borrowed_hazard_log();

@@ -1,6 +1,7 @@
 // Containers of which a part is lost: they throw, stay valid, and can be destroyed. Needs permission for userfaultfd.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,19 @@ namespace far {
 namespace {
 
 using test::fragile;
+
+struct large_element {
+  fragile first;
+  std::array<std::byte, 150'000> between{};
+  fragile last;
+};
+
+}  // namespace
+
+template <>
+inline constexpr bool is_relocatable<large_element> = true;
+
+namespace {
 
 class lost_containers : public heap::real_pager_test<> {
  protected:
@@ -198,6 +212,36 @@ TEST_F(lost_containers, list_passes_over_lost_room) {
   const scope here(farheap());
   EXPECT_EQ(all.front(here).number, 1u);
   EXPECT_EQ(all.back(here).number, 2u);
+}
+
+// The end of an element is lost, beyond what a scope holds.
+TEST_F(lost_containers, large_elements) {
+  vector<large_element> in_vector(farheap());
+  list<large_element> in_list(farheap());
+  for (std::uint64_t i = 0; i < 3; ++i) in_vector.emplace_back();
+  for (std::uint64_t i = 0; i < 3; ++i) in_list.emplace_back();
+  const auto second = [&] {
+    const scope here(farheap());
+    auto at = in_list.from(here, in_list.begin_position());
+    return (++at).where();
+  }();
+  farheap().evict_all();
+  {
+    const scope here(farheap());
+    EXPECT_EQ(in_vector.deref(here, 1).first.number, 0u);
+    EXPECT_EQ(in_list.deref(here, second).first.number, 0u);
+    heap::failing_tier().set_failing_reads_per_million(1'000'000);
+    EXPECT_THROW(static_cast<void>(in_vector.chunk(here, 1)), page_lost);
+    EXPECT_THROW(in_list.erase(second), page_lost);
+    heap::failing_tier().set_failing_reads_per_million(0);
+  }
+  EXPECT_EQ(farheap().statistics().lost_pages, 2u);
+  EXPECT_EQ(fragile::living, 12);
+  in_vector.clear();
+  EXPECT_EQ(fragile::living, 8);
+  in_list.clear();
+  EXPECT_EQ(fragile::living, 4) << "the destructors of what is lost cannot run";
+  farheap().validate();
 }
 
 TEST_F(lost_containers, queue) {

@@ -150,9 +150,9 @@ class caches final : public subject {
         break;
       case 1: look(key); break;
       default:
-        // What fails when others leave comes once it has been added.
+        // What the callback throws comes once it has been added.
         if (attempt([&] { few_.put(key, number); }) || is(few_, key, number)) few_model_[key] = number;
-        if (attempt([&] { local_.put(key, number); }) || is(local_, key, number)) local_model_[key] = number;
+        attempt([&] { local_.put(key, number); }, [&] { local_model_[key] = number; });
     }
   }
   void compare() override {

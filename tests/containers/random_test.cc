@@ -6,17 +6,25 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <latch>
 #include <memory>
 #include <new>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/units.h"
+#include "far/fiber.h"
+#include "far/hash_map.h"
 #include "far/runtime.h"
+#include "far/unique_ptr.h"
+#include "heap/hazard_log.h"
 #include "tests/containers/random_maps.h"
 #include "tests/containers/random_sequences.h"
 
@@ -30,6 +38,11 @@ void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
   return room != nullptr ? room : throw std::bad_alloc();
 }
 
+// Not inlined where `new` is not: GCC would take the two for a mismatch.
+[[gnu::noinline]] void give_back(void* room) noexcept {
+  std::free(room);
+}
+
 }  // namespace
 
 void* operator new(std::size_t bytes) {
@@ -38,27 +51,153 @@ void* operator new(std::size_t bytes) {
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return allocate_or_fail(bytes, static_cast<std::size_t>(alignment));
 }
+// Sanitizers have their own, which does not call the one above.
+void* operator new(std::size_t bytes, const std::nothrow_t& /*how*/) noexcept {
+  try {
+    return allocate_or_fail(bytes, alignof(std::max_align_t));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
 void operator delete(void* room) noexcept {
-  std::free(room);
+  give_back(room);
 }
 void operator delete(void* room, std::size_t /*bytes*/) noexcept {
-  std::free(room);
+  give_back(room);
 }
 void operator delete(void* room, std::align_val_t /*alignment*/) noexcept {
-  std::free(room);
+  give_back(room);
 }
 void operator delete(void* room, std::size_t /*bytes*/, std::align_val_t /*alignment*/) noexcept {
-  std::free(room);
+  give_back(room);
 }
 
 namespace far {
 namespace random_program {
 namespace {
 
-void run_program(runtime& farheap, std::uint64_t seed) {
-  {
-    const scope first(farheap);  // the first of a thread or fiber needs memory, and cannot say that there is none
+runtime_options small_options() {
+  runtime_options chosen;
+  chosen.local_bytes = 256 * kib;
+  chosen.workers = 1;
+  return chosen;
+}
+
+// Runs `body` on threads that have not used far pointers and live side by side, until it returns true: records of
+// threads that have ended are used again, and need no memory. Returns whether it did. So tests with it come first.
+bool on_fresh_threads(const std::function<bool()>& body) {
+  constexpr std::size_t most = 64;
+  std::vector<std::thread> all;
+  std::latch end(1);
+  std::atomic<bool> did{false};
+  for (std::size_t i = 0; i < most && !did; ++i) {
+    std::latch done(1);
+    all.emplace_back([&] {
+      if (body()) did = true;
+      done.count_down();
+      end.wait();
+    });
+    done.wait();
   }
+  end.count_down();
+  for (std::thread& one : all) one.join();
+  return did;
+}
+
+TEST(without_memory, the_first_scope_of_a_thread_throws) {
+  runtime farheap(small_options());
+  unique_ptr<std::uint64_t> one = make_unique<std::uint64_t>(farheap, 7u);
+  EXPECT_TRUE(on_fresh_threads([&] {
+    allocations_to_go = -1;
+    bool threw = false;
+    try {
+      EXPECT_EQ(one.read(), 7u);
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    allocations_to_go = 0;
+    EXPECT_EQ(one.read(), 7u);
+    return threw;
+  }));
+}
+
+TEST(without_memory, what_cannot_throw_says_why_the_process_ends) {
+  EXPECT_DEATH(
+      {
+        runtime farheap(small_options());
+        std::vector<unique_ptr<std::uint64_t>> all;
+        for (std::uint64_t i = 0; i < 64; ++i) all.push_back(make_unique<std::uint64_t>(farheap, i));
+        static_cast<void>(on_fresh_threads([&] {
+          allocations_to_go = -1;
+          all.pop_back();
+          allocations_to_go = 0;
+          return false;
+        }));
+      },
+      "first use of far pointers");
+}
+
+// So that far pointers can be moved and destroyed, which must not throw.
+TEST(without_memory, work_with_a_few_pages_needs_none) {
+  heap::hazard_log log;
+  allocations_to_go = -1;
+  for (unsigned round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < 60; ++i) log.hold(7 + i * heap::hazard_log::slot_count);  // all in one slot
+    log.hold(7 + 30 * heap::hazard_log::slot_count);
+    EXPECT_EQ(log.held(), 60u);
+    log.cut_back(round * 20);
+    log.cut_back(0);
+  }
+  allocations_to_go = 0;
+}
+
+// Neither a helper thread for blocking calls, nor what is written of one that cannot start, ends the program.
+TEST(without_memory, blocking_calls_are_made_all_the_same) {
+  for (int fails_at = 1; fails_at < 6; ++fails_at) {
+    runtime farheap(small_options());
+    farheap.run([&] {
+      allocations_to_go = fails_at;
+      EXPECT_EQ(blocking([] { return 7; }), 7);
+      allocations_to_go = 0;
+    });
+  }
+}
+
+// The change has happened, so what is tidied up afterwards must not fail.
+TEST(without_memory, what_leaves_a_limited_map_is_left_for_later) {
+  runtime farheap(small_options());
+  hash_map<std::uint64_t, std::uint64_t> few(farheap, {.entries = 20});
+  std::uint64_t failed = 0;
+  for (std::uint64_t key = 0; key < 400; ++key) {
+    allocations_to_go = static_cast<int>(1 + key % 3);
+    try {
+      few.put(key, key);
+    } catch (const std::bad_alloc&) {
+      ++failed;
+      allocations_to_go = 0;
+      EXPECT_FALSE(few.contains(key)) << key << ": what throws has not happened";
+    }
+    allocations_to_go = 0;
+  }
+  EXPECT_GT(failed, 0u);
+  few.put(1'000u, 0u);
+  EXPECT_LE(few.size(), 20u);
+}
+
+// All or nothing.
+TEST(without_memory, a_map_is_not_half_cleared) {
+  runtime farheap(small_options());
+  hash_map<std::uint64_t, std::uint64_t> all(farheap);
+  for (std::uint64_t key = 0; key < 500; ++key) all.put(key, key);
+  allocations_to_go = 3;
+  EXPECT_THROW(all.clear(), std::bad_alloc);
+  allocations_to_go = 0;
+  EXPECT_EQ(all.size(), 500u);
+  all.clear();
+  EXPECT_TRUE(all.empty());
+}
+
+void run_program(runtime& farheap, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::unique_ptr<subject>> all;
   all.push_back(std::make_unique<vectors<solid, 16>>(random()));

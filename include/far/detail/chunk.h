@@ -114,7 +114,11 @@ class chunk {
   // Several elements. All are resident, and held if they take at most 64 KiB.
   [[nodiscard]] T* places(const scope& in, std::size_t first, std::size_t count, bool write,
                           bool lasting = true) const {
-    return at(in.reach_part(word_, first * sizeof(T), count * sizeof(T), write, lasting));
+    std::byte* const begin = in.reach_part(word_, first * sizeof(T), count * sizeof(T), write, lasting);
+    if constexpr (sizeof(T) > largest_held_bytes) {
+      bring_in_rest(in, word_, first * sizeof(T), count * sizeof(T), write);
+    }
+    return at(begin);
   }
 
   // Reduces elements; those that are remote stay there.

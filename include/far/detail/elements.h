@@ -436,7 +436,7 @@ class elements {
         for_stretches(count, size_ - count, [&](const scope& here, std::size_t first, std::size_t now) {
           if (unless_lost([&] { destroy_elements(chunks_.places(here, first, now, true).data(), now); })) return;
           for (std::size_t i = first; i < first + now; ++i) {
-            static_cast<void>(unless_lost([&] { destroy_elements(chunks_.place(here, i, true), 1); }));
+            static_cast<void>(unless_lost([&] { destroy_elements(chunks_.places(here, i, 1, true).data(), 1); }));
           }
         });
       }

@@ -123,7 +123,8 @@ struct hash_state {
     retired.add(std::move(old));
   }
 
-  // After a change, outside scopes and locks: drops entries that have left, and evicts down to the limits.
+  // After a change, outside scopes and locks: drops entries that have left, and evicts down to the limits. The change
+  // has happened: what needs local memory where there is none is left to the next one.
   void tidy() {
     if (left != nullptr && left->has_any()) [[unlikely]]
       left->take_all([this](hashed key_hash) { drop_left(key_hash); });
@@ -156,7 +157,7 @@ struct hash_state {
  private:
   // An entry that was taken out of the index.
   struct victim {
-    retired_entry old = std::make_unique<retired_list::node>();
+    retired_entry old{new (std::nothrow) retired_list::node};  // null: there is no memory for it
     hash_shard* shard = nullptr;
     std::uint32_t clears = 0;  // of the shard, until then
   };
@@ -169,6 +170,7 @@ struct hash_state {
 
   bool evict_one() {
     victim found;
+    if (found.old == nullptr) return false;
     for (std::size_t looked = 0; looked < hash_shards; ++looked) {
       hash_shard& shard = shards[next_shard.fetch_add(1, std::memory_order_relaxed) % hash_shards];
       if (!take_victim(shard, found)) continue;
@@ -184,6 +186,7 @@ struct hash_state {
   // Drops an entry with that hash that is not local.
   void drop_left(hashed key_hash) {
     victim found;
+    if (found.old == nullptr) return;
     hash_shard& shard = shards[key_hash.shard()];
     {
       const scope here(home.home());

@@ -182,6 +182,14 @@ void make_object(const tag& in, owner_word& owner, const non_temporal_t& /*how*/
 template <typename T>
 inline constexpr std::size_t elements_a_scope = std::max<std::size_t>((std::size_t{64} << 10) / sizeof(T), 1);
 
+// Brings in what an access to a part above 64 KiB does not. One to the rest could not tell that it is lost.
+inline void bring_in_rest(const scope& here, owner_word& owner, std::size_t offset, std::size_t bytes, bool write) {
+  constexpr std::size_t most = std::size_t{64} << 10;
+  for (std::size_t done = most; done < bytes; done += most) {
+    static_cast<void>(here.reach_part(owner, offset + done, std::min(most, bytes - done), write, false));
+  }
+}
+
 // Destroys elements of an array above a page. Some of them may be lost.
 template <typename T>
 void destroy_large_array(owner_word& owner, std::size_t all) {
@@ -189,6 +197,7 @@ void destroy_large_array(owner_word& owner, std::size_t all) {
     const scope here(runtime_of(owner));
     return unless_lost([&] {
       std::byte* const at = here.reach_part(owner, first * sizeof(T), count * sizeof(T), true, false);
+      bring_in_rest(here, owner, first * sizeof(T), count * sizeof(T), true);
       std::destroy_n(std::launder(reinterpret_cast<T*>(at)), count);
     });
   };
@@ -239,15 +248,6 @@ void make_array(const tag& in, owner_word& owner, std::size_t count, bool lastin
   }
 }
 
-// Brings in what a dereference of an object above 64 KiB does not. An access to it could not tell that it is lost.
-inline void bring_in_rest(const scope& here, owner_word& owner) {
-  constexpr std::size_t most = std::size_t{64} << 10;
-  const std::size_t all = bytes_of(owner);
-  for (std::size_t done = most; done < all; done += most) {
-    static_cast<void>(here.reach_part(owner, done, std::min(most, all - done), true, false));
-  }
-}
-
 // See destroy().
 template <typename T>
 void destroy_now(owner_word& owner) {
@@ -263,7 +263,7 @@ void destroy_now(owner_word& owner) {
         if constexpr (std::is_array_v<T>) {
           std::destroy_n(first, bytes_of(owner) / sizeof(element));
         } else {
-          if (is_huge) bring_in_rest(here, owner);
+          if (is_huge) bring_in_rest(here, owner, 0, bytes_of(owner), true);
           first->~element();
         }
       }));

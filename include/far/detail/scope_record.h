@@ -31,8 +31,9 @@ struct scope_record {
 // For the end of an outermost scope that logged when it began. `before`: as begin_logging() returned it.
 FAR_API void end_logging(scope_record& record, std::uint64_t before) noexcept;
 
-// The calling fiber's record, or the calling thread's. Stays the same on one fiber.
-[[nodiscard]] FAR_API scope_record& current_scope_record() noexcept;
+// The calling fiber's record, or the calling thread's. Stays the same on one fiber. Throws std::bad_alloc when it is
+// the first and there is no local memory for it; the log says so.
+[[nodiscard]] FAR_API scope_record& current_scope_record();
 
 // That record, or nullptr when there is none yet. Kept by the fibers' workers. The model makes each read one
 // instruction through the thread's segment register. By the other models a shared library calls for the variable's
@@ -42,12 +43,12 @@ FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local
 #if defined(__x86_64__)
 // Thread-local variables are read through a segment register, so no address of the wrong thread's can be left over from
 // before the fiber changed workers.
-[[nodiscard]] inline scope_record& scope_record_now() noexcept {
+[[nodiscard]] inline scope_record& scope_record_now() {
   scope_record* const known = scope_record_here;
   return known != nullptr ? *known : current_scope_record();
 }
 #else
-[[nodiscard]] inline scope_record& scope_record_now() noexcept {
+[[nodiscard]] inline scope_record& scope_record_now() {
   return current_scope_record();
 }
 #endif
@@ -56,7 +57,7 @@ FAR_API __attribute__((tls_model("initial-exec"))) extern constinit thread_local
 class open_scope {
  public:
   // Always inlined, for exceptions too: a scope whose address is passed on cannot live in registers.
-  [[gnu::always_inline]] open_scope() noexcept : open_scope(scope_record_now()) {}
+  [[gnu::always_inline]] open_scope() : open_scope(scope_record_now()) {}
   [[gnu::always_inline]] ~open_scope() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if ((before_ & (scope_record::open | scope_record::logs)) == 0) [[likely]] {
