@@ -34,9 +34,12 @@ bool is_protected(long descriptor) {
   return platform::is_own_descriptor(number) && !platform::on_runtime_thread();
 }
 
-// A program with one thread has a table of descriptors of its own: to ask for one changes nothing. With ours beside it
-// there would be two, of which ours would not have what the program's thread opens for the runtime, nor the other way.
-bool has_table_of_its_own() {
+// What a program with one thread has for itself anyway: to ask for it changes nothing. With ours beside it there would be
+// two tables of descriptors, of which ours would not have what the program's thread opens for the runtime, nor the
+// other way. The rest the kernel would refuse.
+constexpr long of_one_thread = CLONE_FILES | CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
+
+bool is_alone_here() {
   if (active_pager() == nullptr || platform::on_runtime_thread()) return false;
   const int saved_errno = errno;
   const bool is_alone = is_only_thread();
@@ -46,7 +49,7 @@ bool has_table_of_its_own() {
 
 // Closes the descriptors between ours.
 int close_others(unsigned first, unsigned last, unsigned flags) {
-  if ((flags & CLOSE_RANGE_UNSHARE) != 0 && has_table_of_its_own()) flags &= ~unsigned{CLOSE_RANGE_UNSHARE};
+  if ((flags & CLOSE_RANGE_UNSHARE) != 0 && is_alone_here()) flags &= ~unsigned{CLOSE_RANGE_UNSHARE};
   if (first > last) return static_cast<int>(syscall(SYS_close_range, first, last, flags));
   unsigned start = first;
   for (unsigned number = first; number <= std::min(last, highest_noted); ++number) {
@@ -72,8 +75,8 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
     *result = -EBADF;
     return true;
   }
-  if (number == SYS_unshare && (arguments[0] & CLONE_FILES) != 0 && has_table_of_its_own()) {
-    const long left = syscall(SYS_unshare, arguments[0] & ~long{CLONE_FILES});
+  if (number == SYS_unshare && (arguments[0] & of_one_thread) != 0 && is_alone_here()) {
+    const long left = syscall(SYS_unshare, arguments[0] & ~of_one_thread);
     *result = left == 0 ? 0 : -errno;
     return true;
   }
@@ -121,7 +124,8 @@ FAR_API int close_range(unsigned first, unsigned last, int flags) {
 FAR_API int unshare(int flags) noexcept {
   using function = int (*)(int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "unshare"));
-  if ((flags & CLONE_FILES) != 0 && far::preload::has_table_of_its_own()) flags &= ~CLONE_FILES;
+  using far::preload::of_one_thread;
+  if ((flags & of_one_thread) != 0 && far::preload::is_alone_here()) flags &= static_cast<int>(~of_one_thread);
   return next(flags);
 }
 

@@ -45,6 +45,9 @@ class Loner(unittest.TestCase):
     def test_its_table_of_descriptors(self):
         self.compare("tables")
 
+    def test_its_table_of_descriptors_while_others_ask_for_its_memory(self):
+        self.compare("tables_beside_others", modes=("inline",))
+
     def test_its_folders(self):
         native = self.compare("folders")
         support.need("setns: 0" in native.out, "no mount namespaces here")
