@@ -272,14 +272,15 @@ int advise(void* address, std::size_t bytes, int advice) {
       [far, advice](std::byte* first, std::size_t count) { return far->advise(first, count, advice); });
 }
 
-// The kernel is to say whether it has names at all, and whether this is one. A name makes a mapping of its own, and would
-// stay in the far heap for what the program maps there next; so far memory gets none.
+// The kernel is to say whether it has names at all, and whether this is one. A name makes a mapping of its own, and
+// would stay in the far heap for what the program maps there next; so far memory gets none.
 int give_name(void* address, std::size_t bytes, const char* text) {
   pager::pager* const far = pager_of(address, bytes);
   if (far == nullptr) return kernel_give_name(address, bytes, text);
   if (kernel_give_name(address, 0, text) != 0) return -1;
   return serve(
-      *far, address, bytes, true, [text](void* first, std::size_t count) { return kernel_give_name(first, count, text); },
+      *far, address, bytes, true,
+      [text](void* first, std::size_t count) { return kernel_give_name(first, count, text); },
       [far](std::byte* first, std::size_t count) { return far->advise(first, count, MADV_NORMAL); });
 }
 

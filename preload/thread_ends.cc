@@ -335,8 +335,8 @@ void end_with_last_thread() noexcept {
   std::exit(exit_code >> 8);
 }
 
-// Each thread is a directory there, which counts as a link. Those of the runtime may have no name yet. The kernel counts
-// one that starts later than we do, and one that ends for longer: then it is asked again.
+// Each thread is a directory there, which counts as a link. Those of the runtime may have no name yet. The kernel
+// counts one that starts later than we do, and one that ends for longer: then it is asked again.
 bool is_only_thread() noexcept {
   constexpr nlink_t links_with_one_thread = 3;
   constexpr int most_attempts = 20;

@@ -139,6 +139,16 @@ void tables_beside_others() {
   std::printf("not seen by all: %d, the other one is at it: %d\n", unseen, is_at_it ? 1 : 0);
 }
 
+// What it opens gets the number of standard error. It prints the file's name, whose text is seen after its end.
+void without_standard_error() {
+  walk memory;
+  close(STDERR_FILENO);
+  char name[] = "/tmp/loner-XXXXXX";
+  const int file = mkstemp(name);
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  std::printf("%s %d", name, file == STDERR_FILENO && write(file, "mine", 4) == 4 ? 1 : 0);
+}
+
 // Another mount namespace, which only a process with a root and working folder of its own may enter.
 void folders() {
   const int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
@@ -179,8 +189,12 @@ struct part {
   void (*run)();
 };
 
-constexpr part parts[] = {{"numbers", numbers}, {"tables", tables}, {"tables_beside_others", tables_beside_others},
-                          {"folders", folders}, {"merged", merged}};
+constexpr part parts[] = {{"numbers", numbers},
+                          {"tables", tables},
+                          {"tables_beside_others", tables_beside_others},
+                          {"without_standard_error", without_standard_error},
+                          {"folders", folders},
+                          {"merged", merged}};
 
 }  // namespace
 

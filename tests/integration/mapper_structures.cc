@@ -2,11 +2,14 @@
 // and handlers that find no memory where they expect some.
 #include <elf.h>
 #include <linux/bpf.h>
+#include <linux/filter.h>
 #include <linux/fs.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
+#include <linux/seccomp.h>
 #include <linux/tcp.h>
 #include <linux/userfaultfd.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -15,8 +18,7 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 
-#include <algorithm>
-#include <ctime>
+#include <cstddef>
 
 #include "mapper_tools.h"
 
@@ -24,6 +26,11 @@ namespace mapper {
 namespace {
 
 constexpr std::size_t block_bytes = 8 * mib;
+
+// All of a block becomes remote at once.
+void send_away(const char* block) {
+  madvise(const_cast<char*>(block), block_bytes, MADV_PAGEOUT);
+}
 
 // Places of a block that lie across two pages, far from each other.
 char* across(char* block, std::size_t number) {
@@ -39,9 +46,9 @@ void look_at_registers(char* block) {
   waitpid(child, &status, 0);
   void* const kind = reinterpret_cast<void*>(std::uintptr_t{NT_PRSTATUS});
   iovec registers{across(block, 0), sizeof(user_regs_struct)};
-  press();
+  send_away(block);
   say("registers", ptrace(PTRACE_GETREGSET, child, kind, &registers));
-  press();
+  send_away(block);
   say("and back", ptrace(PTRACE_SETREGSET, child, kind, &registers));
   kill(child, SIGKILL);
   waitpid(child, &status, 0);
@@ -63,7 +70,7 @@ void ask_map_of_kernel(char* block) {
     attributes.map_fd = static_cast<std::uint32_t>(made);
     attributes.key = reinterpret_cast<std::uint64_t>(key);
     attributes.value = reinterpret_cast<std::uint64_t>(value);
-    press();
+    send_away(block);
   };
   element(across(block, 0), across(block, 1));
   say("update", ask(BPF_MAP_UPDATE_ELEM));
@@ -81,7 +88,7 @@ void ask_map_of_kernel(char* block) {
   attributes.log_buf = reinterpret_cast<std::uint64_t>(across(block, 5));
   attributes.log_size = 100'000;
   attributes.log_level = 2;
-  press();
+  send_away(block);
   say("a program", ask(BPF_PROG_LOAD) >= 0 ? 0L : -1L);
 }
 
@@ -107,7 +114,7 @@ void receive_without_copies(char* block) {
   asked.length = 16 * page;
   asked.copybuf_address = reinterpret_cast<std::uint64_t>(across(block, 3));
   asked.copybuf_len = 4 * page;
-  press();
+  send_away(block);
   length = sizeof asked;
   say("receive", getsockopt(to, IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE, &asked, &length));
   say("copied", static_cast<long>(asked.copybuf_len));
@@ -128,7 +135,7 @@ void fill_watched_memory(const char* block) {
   copy.dst = asked.range.start;
   copy.src = reinterpret_cast<std::uint64_t>(block);
   copy.len = bytes;
-  press();
+  send_away(block);
   say("copy", ioctl(watcher, UFFDIO_COPY, &copy));
   say("copied", copy.copy);
   if (is_watched) say("holds", content(watched, bytes, 1));
@@ -144,10 +151,10 @@ void name_in_attributes(char* block) {
   } asked{reinterpret_cast<std::uint64_t>(across(block, 0)), 8, 0};
   const int file = file_of(page, 1);
   const std::string path = "/proc/self/fd/" + std::to_string(file);
-  press();
+  send_away(block);
   say("attribute", syscall(set_attribute, AT_FDCWD, path.c_str(), 0, "user.mapper", &asked, sizeof asked));
   asked.value = reinterpret_cast<std::uint64_t>(across(block, 1));
-  press();
+  send_away(block);
   say("reads", syscall(get_attribute, AT_FDCWD, path.c_str(), 0, "user.mapper", &asked, sizeof asked));
 }
 
@@ -159,7 +166,7 @@ void share_extents(char* block) {
   asked->src_length = 64 * 1024;
   asked->dest_count = files;
   for (int i = 0; i < files; ++i) asked->info[i].dest_fd = file_of(64 * 1024, 1);
-  press();
+  send_away(block);
   say("equal extents", ioctl(file, FIDEDUPERANGE, asked) < 0 && errno == EFAULT ? -1L : 0L);
 }
 
@@ -176,10 +183,36 @@ void structures_that_lead_far() {
   look_at_registers(block);
 }
 
+// A filter ends the process at a call that only debuggers need.
+void structures_under_a_filter() {
+  constexpr unsigned ask_terminal = 0x802c542a;  // TCGETS2, whose structure has 44 bytes
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{.len = sizeof code / sizeof code[0], .filter = code};
+  char* const block = map_aligned(block_bytes);
+  fill(block, block_bytes, 1);
+  const int udp = socket(AF_INET, SOCK_DGRAM, 0);
+  const int file = file_of(page, 1);
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  say("filter", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+  say("a second one", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+  say("no terminal", ioctl(file, ask_terminal, across(block, 0)));
+  ifconf list{};
+  list.ifc_len = 64 * sizeof(ifreq);
+  list.ifc_buf = across(block, 1);
+  send_away(block);
+  say("interfaces", ioctl(udp, SIOCGIFCONF, &list));
+  say("no terminal", ioctl(file, ask_terminal, across(block, 2)));
+}
+
 // A child with a number of its parent's choice, which is remote.
 void chosen_number() {
-  char* const block = map_aligned(mib);
-  fill(block, mib, 1);
+  char* const block = map_aligned(block_bytes);
+  fill(block, block_bytes, 1);
   const pid_t before = fork();
   if (before == 0) _exit(0);
   waitpid(before, nullptr, 0);
@@ -189,7 +222,7 @@ void chosen_number() {
   asked.exit_signal = SIGCHLD;
   asked.set_tid = reinterpret_cast<std::uint64_t>(number);
   asked.set_tid_size = 1;
-  press();
+  send_away(block);
   const long child = syscall(SYS_clone3, &asked, sizeof asked);
   if (child == 0) _exit(3);
   int status = -1;
@@ -208,7 +241,7 @@ void words_of_futexes() {
   *first = 0;
   *second = 0;
   const auto call = [&](int operation, long value = 0, long other = 0, long last = 0) {
-    press();
+    send_away(block);
     return syscall(SYS_futex, first, operation | FUTEX_PRIVATE_FLAG, value, other, second, last);
   };
   say("changes the other one", call(FUTEX_WAKE_OP, 1, 1, FUTEX_OP(FUTEX_OP_ADD, 3, FUTEX_OP_CMP_EQ, 0)));
@@ -238,7 +271,7 @@ void messages_beyond_the_end() {
     for (int i = 0; i < 3; ++i) {
       const std::string text = "message " + std::to_string(i) + " ";
       send(ends[0], text.c_str(), text.size(), 0);
-      press();
+      send_away(block);
       const long got = i == 0   ? recv(ends[1], block + mib - room, 11, MSG_DONTWAIT)
                        : i == 1 ? read(ends[1], block + mib - room, 11)
                                 : readv(ends[1], &vector, 1);
@@ -281,8 +314,7 @@ int sink(int depth) {
 void handlers_without_stack() {
   const auto ends = [](int) { _exit(42); };
   end_without_stack("at the end of the stack", ends, [] { static_cast<void>(sink(0)); });
-  end_without_stack("after a jump to nowhere", [](int) { siglongjmp(never_set, 1); },
-                    [] { raise(SIGSEGV); });
+  end_without_stack("after a jump to nowhere", [](int) { siglongjmp(never_set, 1); }, [] { raise(SIGSEGV); });
 #if defined(__x86_64__)
   end_without_stack("without one", ends, [] { asm volatile("movq $16, %%rsp\n pushq $1" ::: "memory"); });
 #endif
@@ -293,7 +325,7 @@ void named_memory() {
   constexpr int change_mapping = 0x53564d41;
   char* const block = map_aligned(block_bytes);
   fill(block, block_bytes, 1);
-  const auto give = [&](std::size_t at, std::size_t bytes, const char* name) {
+  const auto give = [block](std::size_t at, std::size_t bytes, const char* name) {
     return prctl(change_mapping, 0UL, block + at, bytes, name);
   };
   for (std::size_t i = 0; i < 4; ++i) say("gives a name", give(i * mib, mib / 2, i % 2 == 0 ? "one" : "two"));
@@ -301,7 +333,7 @@ void named_memory() {
   say("unaligned", give(1, mib, "one"));
   munmap(block + 2 * mib, mib);
   say("over a hole", give(mib, 3 * mib, "one"));
-  press();
+  send_away(block);
   say("holds", content(block, 2 * mib, 1));
   say("moves", mremap(block, 2 * mib, 4 * mib, MREMAP_MAYMOVE));
   say("takes names away", give(3 * mib, mib, nullptr));
