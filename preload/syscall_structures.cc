@@ -29,11 +29,13 @@
 namespace far::preload {
 namespace {
 
-bool is_socket(long descriptor) {
+// None: it is no socket.
+std::optional<int> type_of_socket(long descriptor) {
   int type = 0;
   socklen_t bytes = sizeof type;
-  return far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
-                         reinterpret_cast<long>(&bytes)) == 0;
+  const long failure = far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
+                                       reinterpret_cast<long>(&bytes));
+  return failure == 0 ? std::optional(type) : std::nullopt;
 }
 
 // Memory (null, zero, random) and terminals give and take any number of bytes.
@@ -118,11 +120,7 @@ void lengthen(long number, const std::array<long, 6>& arguments, const leading_s
 }  // namespace
 
 bool keeps_messages(long descriptor) noexcept {
-  int type = SOCK_STREAM;
-  socklen_t bytes = sizeof type;
-  const long failure = far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
-                                       reinterpret_cast<long>(&bytes));
-  if (failure == 0) return type != SOCK_STREAM;
+  if (const std::optional<int> type = type_of_socket(descriptor)) return *type != SOCK_STREAM;
   struct stat about{};
   return far_raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(&about)) == 0 && S_ISCHR(about.st_mode) &&
          !is_stream_device(about.st_rdev);
@@ -132,7 +130,7 @@ bool is_repeatable(long number, const std::array<long, 6>& given) noexcept {
   switch (number) {
     case SYS_read:
     case SYS_readv:
-    case SYS_recvfrom: return !keeps_messages(given[0]);
+    case SYS_recvfrom: return type_of_socket(given[0]).value_or(SOCK_STREAM) == SOCK_STREAM;
     case SYS_accept:
     case SYS_accept4:
     case SYS_recvmsg:
@@ -226,7 +224,7 @@ bool is_readable(const void* memory, std::size_t bytes) noexcept {
 std::size_t interface_bytes(long descriptor) noexcept {
   constexpr std::size_t more_interfaces = 64;
   ifconf nowhere{};
-  if (!is_socket(descriptor)) return 0;
+  if (!type_of_socket(descriptor)) return 0;
   const long failure = far_raw_syscall(SYS_ioctl, descriptor, SIOCGIFCONF, reinterpret_cast<long>(&nowhere));
   return failure != 0 ? 0 : static_cast<std::size_t>(nowhere.ifc_len) + more_interfaces * sizeof(ifreq);
 }
