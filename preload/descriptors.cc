@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/log.h"
 #include "far/detail/api.h"
 #include "platform/own_descriptors.h"
 #include "platform/runtime_thread.h"
@@ -34,9 +35,12 @@ bool is_protected(long descriptor) {
   return platform::is_own_descriptor(number) && !platform::on_runtime_thread();
 }
 
-// A program with one thread has a table of descriptors of its own: to ask for one changes nothing. With ours beside it
-// there would be two, of which ours would not have what the program's thread opens for the runtime, nor the other way.
-bool has_table_of_its_own() {
+// What a program with one thread has for itself anyway: to ask for it changes nothing. With ours beside it there would
+// be two tables of descriptors, of which ours would not have what the program's thread opens for the runtime, nor the
+// other way. The rest the kernel would refuse.
+constexpr long of_one_thread = CLONE_FILES | CLONE_VM | CLONE_SIGHAND | CLONE_THREAD;
+
+bool is_alone_here() {
   if (active_pager() == nullptr || platform::on_runtime_thread()) return false;
   const int saved_errno = errno;
   const bool is_alone = is_only_thread();
@@ -44,9 +48,26 @@ bool has_table_of_its_own() {
   return is_alone;
 }
 
+// The number of standard error is the program's for something else from when it closes it until it gives it again.
+// The child of a vfork has descriptors of its own.
+void note_standard_error(long descriptor, bool is_open) {
+  if (static_cast<int>(descriptor) != STDERR_FILENO || platform::on_runtime_thread() || in_borrowed_memory()) return;
+  set_log_open(is_open);
+}
+
+void note_closing(long descriptor) {
+  note_standard_error(descriptor, false);
+}
+
+void note_replacing(long descriptor) {
+  note_standard_error(descriptor, true);
+}
+
 // Closes the descriptors between ours.
 int close_others(unsigned first, unsigned last, unsigned flags) {
-  if ((flags & CLOSE_RANGE_UNSHARE) != 0 && has_table_of_its_own()) flags &= ~unsigned{CLOSE_RANGE_UNSHARE};
+  if (first <= STDERR_FILENO && last >= STDERR_FILENO && (flags & CLOSE_RANGE_CLOEXEC) == 0)
+    note_closing(STDERR_FILENO);
+  if ((flags & CLOSE_RANGE_UNSHARE) != 0 && is_alone_here()) flags &= ~unsigned{CLOSE_RANGE_UNSHARE};
   if (first > last) return static_cast<int>(syscall(SYS_close_range, first, last, flags));
   unsigned start = first;
   for (unsigned number = first; number <= std::min(last, highest_noted); ++number) {
@@ -72,8 +93,10 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
     *result = -EBADF;
     return true;
   }
-  if (number == SYS_unshare && (arguments[0] & CLONE_FILES) != 0 && has_table_of_its_own()) {
-    const long left = syscall(SYS_unshare, arguments[0] & ~long{CLONE_FILES});
+  if (number == SYS_close) note_closing(arguments[0]);
+  if (replaces(number, arguments)) note_replacing(arguments[1]);
+  if (number == SYS_unshare && (arguments[0] & of_one_thread) != 0 && is_alone_here()) {
+    const long left = syscall(SYS_unshare, arguments[0] & ~of_one_thread);
     *result = left == 0 ? 0 : -errno;
     return true;
   }
@@ -87,6 +110,8 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
 }  // namespace far::preload
 
 using far::preload::is_protected;
+using far::preload::note_closing;
+using far::preload::note_replacing;
 using far::preload::refuse;
 
 extern "C" {
@@ -97,11 +122,13 @@ FAR_API int close(int descriptor) {
   using function = int (*)(int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "close"));
   far::platform::disown_descriptor(descriptor);
+  note_closing(descriptor);
   return next(descriptor);
 }
 
 FAR_API int dup2(int from, int to) {
   if (from != to && is_protected(to)) return refuse();
+  if (from != to) note_replacing(to);
   using function = int (*)(int, int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup2"));
   return next(from, to);
@@ -109,6 +136,7 @@ FAR_API int dup2(int from, int to) {
 
 FAR_API int dup3(int from, int to, int flags) {
   if (is_protected(to)) return refuse();
+  note_replacing(to);
   using function = int (*)(int, int, int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup3"));
   return next(from, to, flags);
@@ -121,7 +149,8 @@ FAR_API int close_range(unsigned first, unsigned last, int flags) {
 FAR_API int unshare(int flags) noexcept {
   using function = int (*)(int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "unshare"));
-  if ((flags & CLONE_FILES) != 0 && far::preload::has_table_of_its_own()) flags &= ~CLONE_FILES;
+  using far::preload::of_one_thread;
+  if ((flags & of_one_thread) != 0 && far::preload::is_alone_here()) flags &= static_cast<int>(~of_one_thread);
   return next(flags);
 }
 

@@ -19,6 +19,8 @@
 #include "platform/page_merging.h"
 #include "platform/runtime_thread.h"
 #include "platform/thread_identity.h"
+#include "preload/kernel_calls.h"
+#include "preload/memory_calls.h"
 #include "preload/restricted_program.h"
 #include "preload/runtime.h"
 
@@ -55,6 +57,8 @@ void leave_folders_to_program() noexcept {
   mirror(SYS_unshare, CLONE_FS, 0);
 }
 
+namespace {
+
 bool serve_page_merging(long option, const std::array<unsigned long, 4>& rest, long* result) noexcept {
   const bool sets = option == set_memory_merge;
   if ((!sets && option != get_memory_merge) || active_pager() == nullptr || platform::on_runtime_thread()) return false;
@@ -66,6 +70,18 @@ bool serve_page_merging(long option, const std::array<unsigned long, 4>& rest, l
   if (!is_known) return false;
   if (sets) platform::want_page_merging(rest[0] != 0);
   *result = sets || !platform::wants_page_merging() ? 0 : 1;
+  return true;
+}
+
+}  // namespace
+
+bool serve_request(long option, const std::array<unsigned long, 4>& rest, long* result) noexcept {
+  if (option != change_mapping || rest[0] != name_of_mapping) return serve_page_merging(option, rest, result);
+  if (active_pager() == nullptr || platform::on_runtime_thread()) return false;
+  const int saved_errno = errno;
+  *result = give_name(reinterpret_cast<void*>(rest[1]), rest[2], reinterpret_cast<const char*>(rest[3]));
+  if (*result != 0) *result = -errno;
+  errno = saved_errno;
   return true;
 }
 
@@ -91,8 +107,11 @@ FAR_API int prctl(int option, ...) {
   const auto fifth = va_arg(rest, unsigned long);
   va_end(rest);
   long served = 0;
-  if (far::preload::serve_page_merging(option, {second, third, fourth, fifth}, &served))
-    return static_cast<int>(served);
+  if (far::preload::serve_request(option, {second, third, fourth, fifth}, &served)) {
+    if (served >= 0) return static_cast<int>(served);
+    errno = static_cast<int>(-served);
+    return -1;
+  }
   if (far::preload::restricts_calls(SYS_prctl, option)) far::preload::note_restriction();
   const int result = next(option, second, third, fourth, fifth);
   if (result == 0 && changes_rights(option)) {

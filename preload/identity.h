@@ -10,8 +10,9 @@ namespace far::preload {
 // working folder: those of the runtime have their own from now on.
 void leave_folders_to_program() noexcept;
 
-// prctl(2) about merged pages: they are advice, and the kernel is not told (platform/page_merging.h). `rest` are the
-// arguments behind the first. Returns whether it was such a call, and `*result` then.
-[[nodiscard]] bool serve_page_merging(long option, const std::array<unsigned long, 4>& rest, long* result) noexcept;
+// prctl(2) about merged pages, which are advice and of which the kernel is not told (platform/page_merging.h), and
+// about names of memory, of which it is told where it is not far. `rest` are the arguments behind the first. Returns
+// whether it was such a call; then `*result` is its result, or -errno.
+[[nodiscard]] bool serve_request(long option, const std::array<unsigned long, 4>& rest, long* result) noexcept;
 
 }  // namespace far::preload

@@ -34,6 +34,12 @@ inline void* kernel_mremap(void* address, std::size_t old_bytes, std::size_t new
 inline int kernel_madvise(void* address, std::size_t bytes, int advice) {
   return static_cast<int>(syscall(SYS_madvise, address, bytes, advice));
 }
+// As in linux/prctl.h, which older systems have without them.
+inline constexpr int change_mapping = 0x53564d41;
+inline constexpr unsigned long name_of_mapping = 0;
+inline int kernel_give_name(void* address, std::size_t bytes, const char* text) {
+  return static_cast<int>(syscall(SYS_prctl, change_mapping, name_of_mapping, address, bytes, text));
+}
 inline int kernel_mprotect(void* address, std::size_t bytes, int protection) {
   return static_cast<int>(kernel_call_for_room(SYS_mprotect, address, bytes, protection));
 }

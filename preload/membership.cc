@@ -73,7 +73,7 @@ void join_as_child(job& member, const engine::statistics& since_fork, const proc
 
 std::uint64_t first_budget(job* member, std::uint64_t whole_bytes) noexcept {
   if (member == nullptr || !member->shares()) return whole_bytes;
-  std::array<pid_t, 16> others{};
+  std::array<pid_t, job_slots> others{};
   std::uint64_t granted = member->ask_as_newcomer();
   coming_down waits_for = member->shrunk(others);
   std::uint64_t least_excess_bytes = ~std::uint64_t{0};

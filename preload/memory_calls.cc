@@ -170,6 +170,7 @@ void* map_at_proposed_place(void* address, std::size_t bytes, int protection, in
 // Only ordinary private anonymous memory becomes far. Everything else, and a fixed mapping outside the far heap, is
 // left to the kernel, whose errors are then the native ones.
 void* map(void* address, std::size_t bytes, int protection, int flags, int descriptor, off_t offset) {
+  if (static_cast<std::uint64_t>(offset) % page_bytes != 0) return fail_to_map(EINVAL);
   pager::pager* const far = pager_for_caller();
   const bool anonymous = (flags & MAP_ANONYMOUS) != 0 && (flags & MAP_TYPE) == MAP_PRIVATE;
   const bool ordinary = far != nullptr && anonymous && !is_special(flags) && (protection & PROT_EXEC) == 0 &&
@@ -269,6 +270,18 @@ int advise(void* address, std::size_t bytes, int advice) {
       *far, address, bytes, past_holes,
       [advice](void* first, std::size_t count) { return kernel_madvise(first, count, advice); },
       [far, advice](std::byte* first, std::size_t count) { return far->advise(first, count, advice); });
+}
+
+// The kernel is to say whether it has names at all, and whether this is one. A name makes a mapping of its own, and
+// would stay in the far heap for what the program maps there next; so far memory gets none.
+int give_name(void* address, std::size_t bytes, const char* text) {
+  pager::pager* const far = pager_of(address, bytes);
+  if (far == nullptr) return kernel_give_name(address, bytes, text);
+  if (kernel_give_name(address, 0, text) != 0) return -1;
+  return serve(
+      *far, address, bytes, true,
+      [text](void* first, std::size_t count) { return kernel_give_name(first, count, text); },
+      [far](std::byte* first, std::size_t count) { return far->advise(first, count, MADV_NORMAL); });
 }
 
 // ---- mincore, msync ----

@@ -16,6 +16,8 @@ int protect(void* address, std::size_t bytes, int protection, int key = -1);
 // mseal(2)
 int seal(void* address, std::size_t bytes, unsigned long flags);
 int advise(void* address, std::size_t bytes, int advice);
+// prctl(2) with PR_SET_VMA and PR_SET_VMA_ANON_NAME. Null: takes the name away.
+int give_name(void* address, std::size_t bytes, const char* text);
 // `wanted` is looked at with MREMAP_FIXED and MREMAP_DONTUNMAP only.
 [[nodiscard]] void* remap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags, void* wanted);
 // process_madvise(2). Returns how many bytes it advised.

@@ -1,6 +1,7 @@
 #include "preload/raw_calls.h"
 
 #include <dlfcn.h>
+#include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "far/detail/api.h"
 #include "platform/call_on_stack.h"
 #include "platform/runtime_thread.h"
@@ -164,6 +166,48 @@ long ask_c_library(long number, const call_arguments& given) {
   return result == -1 ? -errno : result;
 }
 
+// The kernel changes some words of futexes itself, and does not wait for a page to do so (Linux 6.18).
+bool changes_words(long number, const call_arguments& arguments) {
+  constexpr int lock_pi_by_clock = 13;  // FUTEX_LOCK_PI2, since Linux 5.14
+  if (number != SYS_futex) return false;
+  switch (number_of(arguments[1]) & FUTEX_CMD_MASK) {
+    case FUTEX_WAKE_OP:
+    case FUTEX_LOCK_PI:
+    case FUTEX_UNLOCK_PI:
+    case FUTEX_TRYLOCK_PI:
+    case FUTEX_CMP_REQUEUE_PI:
+    case FUTEX_WAIT_REQUEUE_PI:
+    case lock_pi_by_clock: return true;
+    default: return false;
+  }
+}
+
+// Makes such words resident, and writable as far as they may be. Returns whether any is far.
+bool prepare_words(const call_arguments& arguments) {
+  const pager::pager* const far = active_pager();
+  bool any = false;
+  for (const long address : {arguments[0], arguments[4]}) {
+    auto* const word = pointer_to<std::uint32_t>(address);
+    if (far == nullptr || !far->contains(word) || static_cast<std::uint64_t>(address) % sizeof *word != 0) continue;
+    const auto look = [&] { return far->mapping_at(reinterpret_cast<std::byte*>(word), page_bytes); };
+    const result<pager::pager::mapping> found = in_runtime(look);
+    if (!found || found.value().guarded || (found.value().protection & PROT_WRITE) == 0) continue;
+    std::atomic_ref(*word).fetch_or(0);
+    any = true;
+  }
+  return any;
+}
+
+// Such a call, which fails with EFAULT where a word is remote, or must not be written to yet.
+long change_words(const call_arguments& given) {
+  constexpr int most_attempts = 20;  // a word may leave again before the kernel gets to it
+  long result = ask_c_library(SYS_futex, given);
+  for (int i = 0; i < most_attempts && result == -EFAULT && prepare_words(given); ++i) {
+    result = ask_c_library(SYS_futex, given);
+  }
+  return result;
+}
+
 struct child_request {
   child_call call;
   long result;
@@ -245,6 +289,11 @@ class copying_call {
     asked_.flags &= ~left_out;
     asked_.stack = 0;
     asked_.stack_size = 0;
+    if (is_far(asked_.set_tid) && asked_.set_tid_size <= ids_.size()) {
+      std::memcpy(ids_.data(), pointer_to<const void>(static_cast<long>(asked_.set_tid)),
+                  asked_.set_tid_size * sizeof(pid_t));
+      asked_.set_tid = reinterpret_cast<std::uint64_t>(ids_.data());
+    }
     if (is_far(call.parent_id)) asked_.parent_tid = reinterpret_cast<std::uint64_t>(&first_);
     if (is_far(call.descriptor)) asked_.pidfd = reinterpret_cast<std::uint64_t>(&second_);
     given_[0] = reinterpret_cast<long>(&asked_);
@@ -271,6 +320,7 @@ class copying_call {
   const child_call& call_;
   call_arguments given_;
   clone_args asked_{};
+  std::array<pid_t, 32> ids_{};  // a number in each namespace, of which there are at most as many
   int first_ = 0;
   int second_ = 0;
 };
@@ -293,7 +343,9 @@ bool serve_raw_call(long number, const call_arguments& arguments, long* result) 
     leave_folders_to_program();
   } else if (number == SYS_prctl) {
     const auto rest = [&](std::size_t index) { return static_cast<unsigned long>(arguments[index]); };
-    served = serve_page_merging(number_of(arguments[0]), {rest(1), rest(2), rest(3), rest(4)}, result);
+    served = serve_request(number_of(arguments[0]), {rest(1), rest(2), rest(3), rest(4)}, result);
+  } else if (changes_words(number, arguments)) {
+    static_cast<void>(prepare_words(arguments));
   } else {
     if (const char* const path = opened_path(number, arguments)) note_opening(path);
     served = serve_memory_call(number, arguments, result) || serve_memory_file(number, arguments, result) ||
@@ -416,6 +468,10 @@ long far_program_syscall(long number, long a, long b, long c, long d, long e, lo
     }
   }
   const bool is_limited = is_exec(number) && limits_before_exec();
+  if (!served && changes_words(number, {a, b, c, d, e, f})) {
+    result = change_words({a, b, c, d, e, f});
+    served = true;
+  }
   if (!served && !is_limited) return c_library_syscall()(number, a, b, c, d, e, f);
   if (is_limited) {
     result = ask_c_library(number, {a, b, c, d, e, f});  // it fails

@@ -99,6 +99,10 @@ void far_open_signals(far::preload::kernel_mask mask) noexcept;
 #pragma GCC visibility pop
 
 far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept {
+  // Where there is no stack to move it to, the kernel would have found none either, and ended the process.
+  static constexpr far::preload::kernel_mask fault = far::preload::kernel_mask{1} << (SIGSEGV - 1);
+  if (number == SIGSEGV)
+    far_raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, reinterpret_cast<long>(&fault), 0, sizeof fault);
   return {far::preload::move_frame(frame), far::preload::handler_of(number)};
 }
 

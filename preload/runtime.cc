@@ -324,6 +324,7 @@ void start() {
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
+  if (fcntl(STDERR_FILENO, F_GETFD) < 0) set_log_open(false);
   measure_start();
   platform::take_over_address_limit();  // before memory is taken, for which a small limit has no room
   auto* const starting = new (std::nothrow) runtime;

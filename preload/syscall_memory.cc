@@ -1,9 +1,7 @@
 #include "preload/syscall_memory.h"
 
 #include <fcntl.h>
-#include <linux/fiemap.h>
 #include <linux/filter.h>
-#include <linux/fs.h>
 #include <linux/sched.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
@@ -39,6 +37,7 @@ constexpr std::uint64_t largest_buffer_bytes = gib;
 constexpr std::uint64_t unlimited_bytes = ~std::uint64_t{0};
 constexpr unsigned most_attempts = 4;
 constexpr std::size_t first_guess_bytes = 512;
+constexpr long futex_requeue = 456;
 constexpr std::size_t most_vectors = 1024;                  // IOV_MAX
 constexpr std::size_t most_strings = std::size_t{1} << 20;  // the kernel takes 6 MiB of them, pointers included
 
@@ -112,22 +111,14 @@ class collector {
   }
 
  private:
-  // Holds a structure that is to be read here. False where it is at a bad address, which is the kernel's to refuse. A
-  // change of the signal mask that names no change tells whether the mask can be read. What is near the end of the
-  // stack can be.
+  // Holds a structure that is to be read here. False where it is at a bad address, which is the kernel's to refuse.
+  // What is near the end of the stack can be read.
   [[nodiscard]] bool hold_readable(std::byte* memory, std::size_t bytes) {
     constexpr std::size_t near_bytes = 16 * kib;
-    constexpr std::size_t mask_bytes = 8;
     hold(memory, bytes);
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
     if (pager_.overlaps(memory, bytes) || address - call_.stack < near_bytes) return true;
-    const auto is_readable = [](std::uintptr_t at) {
-      return far_raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, mask_bytes) == -EINVAL;
-    };
-    for (std::size_t done = 0; done < bytes; done += page_bytes) {
-      if (!is_readable(address + done)) return false;
-    }
-    return bytes < mask_bytes || is_readable(address + bytes - mask_bytes);
+    return is_readable(memory, bytes);
   }
 
   [[nodiscard]] std::byte* argument(unsigned index) const { return reinterpret_cast<std::byte*>(call_.given[index]); }
@@ -147,14 +138,17 @@ class collector {
       case shape::message: return collect_message(memory);
       case shape::messages: return collect_messages(memory, size_argument(row.count));
       case shape::strings: return collect_strings(memory);
-      case shape::waiters: return collect_waiters(memory, size_argument(row.count));
+      case shape::waiters: return collect_waiters(memory, row.number == futex_requeue ? 2 : size_argument(row.count));
       case shape::child: return collect_child(memory, size_argument(row.count));
       case shape::request: return collect_request(memory);
+      case shape::structure: guess_again(memory); return collect_parts();
       case shape::option:
         hold(memory, std::min<std::size_t>(size_argument(row.count), largest_buffer_bytes));
         return collect_filter();
       case shape::filter:
-        return filter_of(call_.number, call_.given) != nullptr ? collect_filter() : guess_again(memory);
+        if (filter_of(call_.number, call_.given) != nullptr) return collect_filter();
+        guess_again(memory);
+        return collect_parts();
     }
   }
 
@@ -288,6 +282,16 @@ class collector {
     for (const std::uint64_t number : {asked->pidfd, asked->child_tid, asked->parent_tid}) {
       hold(reinterpret_cast<std::byte*>(number), sizeof(pid_t));
     }
+    constexpr std::uint64_t most_nested = 32;  // namespaces of processes
+    if (bytes < CLONE_ARGS_SIZE_VER1 || asked->set_tid_size > most_nested) return;
+    hold(reinterpret_cast<std::byte*>(asked->set_tid), asked->set_tid_size * sizeof(pid_t));
+  }
+
+  // Other memory that a structure leads to: as far as memory is mapped, because other words may look like pointers.
+  void collect_parts() {
+    for (const memory_part& part : parts_of(call_.number, call_.given)) {
+      if (pager_.overlaps(part.address, part.bytes)) guess(part.address, std::min(part.bytes, part_bytes()));
+    }
   }
 
   // An ioctl is not repeated, so what it touches must be known at once. Other drivers may use the same numbers, so what
@@ -295,20 +299,13 @@ class collector {
   void collect_request(std::byte* memory) {
     const auto request = static_cast<unsigned>(call_.given[1]);
     guess(memory, std::max<std::size_t>(first_guess_bytes, _IOC_SIZE(request)));
-    for (const std::uintptr_t word : words_of(call_.given)) guess(reinterpret_cast<std::byte*>(word), 64 * kib);
-    if (lists_interfaces(call_.number, call_.given)) {
-      const std::optional<ifconf> list = copy_of(reinterpret_cast<const ifconf*>(memory));
-      if (!list || list->ifc_len <= 0 || list->ifc_buf == nullptr) return;
-      guess(reinterpret_cast<std::byte*>(list->ifc_buf),
-            std::min(static_cast<std::size_t>(list->ifc_len), interface_bytes(call_.given[0])));
-    }
-    if (request == FS_IOC_FIEMAP && pager_.contains(memory)) {
-      constexpr std::size_t most_extents = UINT_MAX / sizeof(fiemap_extent);  // FIEMAP_MAX_EXTENTS of the kernel
-      const std::optional<__u32> extents = copy_of(&reinterpret_cast<const fiemap*>(memory)->fm_extent_count);
-      if (!extents || *extents > most_extents) return;
-      const std::size_t bytes = sizeof(fiemap) + *extents * sizeof(fiemap_extent);
-      guess(memory, std::min<std::size_t>(bytes, largest_buffer_bytes));
-    }
+    if (pager_.contains(memory)) guess(memory, structure_bytes(request, memory));
+    collect_parts();
+    if (!lists_interfaces(call_.number, call_.given)) return;
+    const std::optional<ifconf> list = copy_of(reinterpret_cast<const ifconf*>(memory));
+    if (!list || list->ifc_len <= 0 || list->ifc_buf == nullptr) return;
+    guess(reinterpret_cast<std::byte*>(list->ifc_buf),
+          std::min(static_cast<std::size_t>(list->ifc_len), interface_bytes(call_.given[0])));
   }
 
   // If the table gives no size: first enough for a structure or a short name, then more if that was not enough.
@@ -493,10 +490,10 @@ bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& argume
 
 namespace {
 
-bool leads_far(const pager::pager& pager, const std::array<long, 6>& arguments) {
-  const request_words words = words_of(arguments);
-  return std::any_of(words.begin(), words.end(),
-                     [&pager](std::uintptr_t word) { return pager.contains(reinterpret_cast<const void*>(word)); });
+bool leads_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) {
+  const memory_parts parts = parts_of(number, arguments);
+  return std::any_of(parts.begin(), parts.end(),
+                     [&pager](const memory_part& part) { return pager.overlaps(part.address, 1); });
 }
 
 }  // namespace
@@ -508,7 +505,7 @@ bool may_touch_far(const pager::pager& pager, long number, const std::array<long
     if (is_nested(row.kind)) return true;
   }
   return filter_of(number, arguments) != nullptr || lists_interfaces(number, arguments) ||
-         any_may_be_far(pager, arguments) || (number == SYS_ioctl && leads_far(pager, arguments));
+         any_may_be_far(pager, arguments) || leads_far(pager, number, arguments);
 }
 
 bool is_under_way(const guarded_call* call) noexcept {
@@ -543,7 +540,7 @@ bool wants_another_part(pager::pager& pager, guarded_call& call, long* result) {
     return false;
   }
   const std::span<const table_row> rows = rows_of(call.number);
-  if (*result == -EFAULT && call.attempts + 1 < most_attempts && is_repeatable(call.number)) {
+  if (*result == -EFAULT && call.attempts + 1 < most_attempts && is_repeatable(call.number, call.given)) {
     ++call.attempts;
     unpin_runs(pager, call);
     collector(pager, call).collect();

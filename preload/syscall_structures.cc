@@ -1,24 +1,41 @@
 #include "preload/syscall_structures.h"
 
+#include <linux/bpf.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <linux/fsmap.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <linux/userfaultfd.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/uio.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <tuple>
+
+#include "base/units.h"
+#include "preload/syscall_stubs.h"
 
 namespace far::preload {
 namespace {
 
-bool is_socket(long descriptor) {
+// None: it is no socket.
+std::optional<int> type_of_socket(long descriptor) {
   int type = 0;
   socklen_t bytes = sizeof type;
-  return far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
-                         reinterpret_cast<long>(&bytes)) == 0;
+  const long failure = far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
+                                       reinterpret_cast<long>(&bytes));
+  return failure == 0 ? std::optional(type) : std::nullopt;
 }
 
 // Memory (null, zero, random) and terminals give and take any number of bytes.
@@ -31,6 +48,9 @@ bool is_stream_device(dev_t device) {
          (kind >= first_terminal && kind <= last_terminal);
 }
 
+constexpr std::size_t guessed_bytes = 64 * kib;  // of memory that a structure leads to, with an unknown length
+constexpr std::size_t most_structure_bytes = std::tuple_size_v<memory_parts> * sizeof(std::uintptr_t);
+
 // How much of the structure of an ioctl may be pointers. Most requests say how large theirs is; those that do not are
 // of terminals, files and sockets, which have none, but for some.
 std::size_t pointer_bytes(unsigned request) {
@@ -40,25 +60,77 @@ std::size_t pointer_bytes(unsigned request) {
   constexpr std::size_t generic_scsi_bytes = 88;
   if (request == SIOCETHTOOL || request >> 8 == wireless) return sizeof(ifreq);
   if (request == generic_scsi) return generic_scsi_bytes;
-  const std::size_t bytes = std::min<std::size_t>(_IOC_SIZE(request), sizeof(request_words));
+  const std::size_t bytes = std::min<std::size_t>(_IOC_SIZE(request), most_structure_bytes);
   return bytes >= least_bytes ? bytes : 0;
+}
+
+struct leading_structure {
+  const std::byte* address;
+  std::size_t bytes;
+};
+
+leading_structure structure_of(long number, const std::array<long, 6>& arguments) {
+  const auto at = [&arguments](std::size_t index) { return reinterpret_cast<const std::byte*>(arguments[index]); };
+  switch (number) {
+    case SYS_ioctl: return {at(2), pointer_bytes(static_cast<unsigned>(arguments[1]))};
+    case SYS_bpf: return {at(1), std::min(static_cast<std::size_t>(arguments[2]), most_structure_bytes)};
+    case SYS_ptrace: {
+      const bool is_of_registers = arguments[0] == PTRACE_GETREGSET || arguments[0] == PTRACE_SETREGSET;
+      return {at(3), is_of_registers ? sizeof(iovec) : 0};
+    }
+    case SYS_getsockopt: {
+      const bool receives = arguments[1] == IPPROTO_TCP && arguments[2] == TCP_ZEROCOPY_RECEIVE;
+      return {at(3), receives ? sizeof(tcp_zerocopy_receive) : 0};
+    }
+    case 463 /* setxattrat */:
+    case 464 /* getxattrat */: return {at(4), 16};
+    case SYS_prctl: {
+      const bool moves_parts = arguments[0] == PR_SET_MM && arguments[1] == PR_SET_MM_MAP;
+      return {at(2), moves_parts ? sizeof(prctl_mm_map) : 0};
+    }
+    default: return {nullptr, 0};
+  }
+}
+
+// The parts that may be longer than we guess.
+void lengthen(long number, const std::array<long, 6>& arguments, const leading_structure& structure,
+              memory_parts& parts) {
+  const auto lengthen = [&](std::size_t pointer_at, std::size_t bytes) {
+    memory_part& part = parts[pointer_at / sizeof(std::uintptr_t)];
+    part.bytes = std::max(part.bytes, bytes);
+  };
+  if (number == SYS_ioctl && static_cast<unsigned>(arguments[1]) == UFFDIO_COPY) {
+    uffdio_copy copy{};
+    std::memcpy(&copy, structure.address, std::min(structure.bytes, sizeof copy));
+    lengthen(offsetof(uffdio_copy, src), copy.len);
+  }
+  if (number != SYS_bpf) return;
+  bpf_attr given{};
+  std::memcpy(&given, structure.address, std::min(structure.bytes, sizeof given));
+  if (arguments[0] == BPF_PROG_LOAD) {
+    lengthen(offsetof(bpf_attr, insns), given.insn_cnt * sizeof(bpf_insn));
+    lengthen(offsetof(bpf_attr, log_buf), given.log_size);
+  }
+  if (arguments[0] == BPF_BTF_LOAD) {
+    lengthen(offsetof(bpf_attr, btf), given.btf_size);
+    lengthen(offsetof(bpf_attr, btf_log_buf), given.btf_log_size);
+  }
 }
 
 }  // namespace
 
 bool keeps_messages(long descriptor) noexcept {
-  int type = SOCK_STREAM;
-  socklen_t bytes = sizeof type;
-  const long failure = far_raw_syscall(SYS_getsockopt, descriptor, SOL_SOCKET, SO_TYPE, reinterpret_cast<long>(&type),
-                                       reinterpret_cast<long>(&bytes));
-  if (failure == 0) return type != SOCK_STREAM;
+  if (const std::optional<int> type = type_of_socket(descriptor)) return *type != SOCK_STREAM;
   struct stat about{};
   return far_raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(&about)) == 0 && S_ISCHR(about.st_mode) &&
          !is_stream_device(about.st_rdev);
 }
 
-bool is_repeatable(long number) noexcept {
+bool is_repeatable(long number, const std::array<long, 6>& given) noexcept {
   switch (number) {
+    case SYS_read:
+    case SYS_readv:
+    case SYS_recvfrom: return type_of_socket(given[0]).value_or(SOCK_STREAM) == SOCK_STREAM;
     case SYS_accept:
     case SYS_accept4:
     case SYS_recvmsg:
@@ -103,21 +175,56 @@ bool lists_interfaces(long number, const std::array<long, 6>& arguments) noexcep
   return number == SYS_ioctl && arguments[1] == SIOCGIFCONF && arguments[2] != 0;
 }
 
-request_words words_of(const std::array<long, 6>& arguments) noexcept {
-  request_words words{};
-  const iovec to{words.data(), pointer_bytes(static_cast<unsigned>(arguments[1]))};
-  if (to.iov_len == 0 || arguments[2] == 0) return words;
-  const iovec from{reinterpret_cast<void*>(arguments[2]), to.iov_len};
-  far_raw_syscall(SYS_process_vm_readv, far_raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
-                  reinterpret_cast<long>(&from), 1, 0);
-  return words;
+memory_parts parts_of(long number, const std::array<long, 6>& arguments) noexcept {
+  memory_parts parts{};
+  const leading_structure structure = structure_of(number, arguments);
+  const std::size_t words = structure.bytes / sizeof(std::uintptr_t);
+  if (words == 0 || structure.address == nullptr || !is_readable(structure.address, words * sizeof(std::uintptr_t)))
+    return parts;
+  for (std::size_t i = 0; i < words; ++i) {
+    std::uintptr_t word = 0;
+    std::memcpy(&word, structure.address + i * sizeof word, sizeof word);
+    parts[i] = {reinterpret_cast<std::byte*>(word), guessed_bytes};
+  }
+  lengthen(number, arguments, structure, parts);
+  return parts;
+}
+
+std::size_t structure_bytes(unsigned request, const std::byte* structure) noexcept {
+  const auto with = [](std::size_t head_bytes, std::optional<__u32> count, std::size_t bytes) {
+    constexpr std::size_t most_bytes = gib;  // more than the kernel takes
+    return count ? head_bytes + std::min(*count * bytes, most_bytes) : head_bytes;
+  };
+  const auto number_at = [structure](std::size_t offset) {
+    return copy_of(reinterpret_cast<const __u32*>(structure + offset));
+  };
+  constexpr unsigned device_mapper = 0xfd;
+  constexpr std::size_t length_of_data = 12;  // where a dm_ioctl has its data_size
+  if (_IOC_TYPE(request) == device_mapper) return with(0, number_at(length_of_data), 1);
+  switch (request) {
+    case FS_IOC_FIEMAP:
+      return with(sizeof(fiemap), number_at(offsetof(fiemap, fm_extent_count)), sizeof(fiemap_extent));
+    case FS_IOC_GETFSMAP: return with(sizeof(fsmap_head), number_at(offsetof(fsmap_head, fmh_count)), sizeof(fsmap));
+    case FIDEDUPERANGE: return page_bytes;  // the most that the kernel takes
+    default: return _IOC_SIZE(request);
+  }
+}
+
+bool is_readable(const void* memory, std::size_t bytes) noexcept {
+  constexpr std::uintptr_t mask_bytes = 8;
+  const auto first = reinterpret_cast<std::uintptr_t>(memory);
+  std::uintptr_t at = round_down(first, mask_bytes);  // a mask there lies within a page
+  for (; at < first + bytes; at = round_down(at, page_bytes) + page_bytes) {
+    if (far_raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, mask_bytes) != -EINVAL) return false;
+  }
+  return true;
 }
 
 // With no place for the list, the kernel says how much it takes.
 std::size_t interface_bytes(long descriptor) noexcept {
   constexpr std::size_t more_interfaces = 64;
   ifconf nowhere{};
-  if (!is_socket(descriptor)) return 0;
+  if (!type_of_socket(descriptor)) return 0;
   const long failure = far_raw_syscall(SYS_ioctl, descriptor, SIOCGIFCONF, reinterpret_cast<long>(&nowhere));
   return failure != 0 ? 0 : static_cast<std::size_t>(nowhere.ifc_len) + more_interfaces * sizeof(ifreq);
 }

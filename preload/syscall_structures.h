@@ -3,14 +3,11 @@
 #pragma once
 
 #include <linux/filter.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <optional>
-
-#include "preload/syscall_stubs.h"
 
 namespace far::preload {
 
@@ -27,26 +24,38 @@ namespace far::preload {
 // messages, too (FUSE, tunnels), and some refuse to give one to a buffer that is shorter than their longest.
 [[nodiscard]] bool keeps_messages(long descriptor) noexcept;
 
-// Whether the call can be repeated after EFAULT. Some would have consumed what they were to return.
-[[nodiscard]] bool is_repeatable(long number) noexcept;
+// Whether the call can be repeated after EFAULT. Some have consumed what they were to return.
+[[nodiscard]] bool is_repeatable(long number, const std::array<long, 6>& given) noexcept;
 
 // Whether the program expects a transfer to continue after a completed part.
 [[nodiscard]] bool goes_on(long number, const std::array<long, 6>& given) noexcept;
 
-// The words of an ioctl's structure, as far as it may lead to further memory. Zeros: it does not, or cannot be read.
-using request_words = std::array<std::uintptr_t, 32>;
-[[nodiscard]] request_words words_of(const std::array<long, 6>& arguments) noexcept;
+// Memory to which the structure of a call may lead. Null: this word leads nowhere.
+struct memory_part {
+  std::byte* address;
+  std::size_t bytes;
+};
+using memory_parts = std::array<memory_part, 32>;
+
+// All of it: each word of the structure may be a pointer. The structure is that of an ioctl, of bpf(2), of a request of
+// ptrace(2) about registers, of a socket's option, or of an attribute of a file.
+[[nodiscard]] memory_parts parts_of(long number, const std::array<long, 6>& arguments) noexcept;
+
+// How long the structure of an ioctl is, with what follows it. Requires: its beginning is resident, if it is far.
+[[nodiscard]] std::size_t structure_bytes(unsigned request, const std::byte* structure) noexcept;
+
+// Whether the program could read all of this memory. Far memory must be resident. The kernel is asked by a change of
+// the signal mask that names no change, a call that no filter of a program can do without.
+[[nodiscard]] bool is_readable(const void* memory, std::size_t bytes) noexcept;
 
 // What is at a pointer of the program, if that is good: where it is not, the kernel is to say so. Far memory must be
-// pinned.
+// resident.
 template <typename value>
 [[nodiscard]] std::optional<value> copy_of(const value* place) noexcept {
+  if (!is_readable(place, sizeof(value))) return std::nullopt;
   value copy{};
-  const iovec to{&copy, sizeof copy};
-  const iovec from{const_cast<value*>(place), sizeof copy};
-  const long copied = far_raw_syscall(SYS_process_vm_readv, far_raw_syscall(SYS_getpid), reinterpret_cast<long>(&to), 1,
-                                      reinterpret_cast<long>(&from), 1, 0);
-  return copied == static_cast<long>(sizeof copy) ? std::optional(copy) : std::nullopt;
+  std::memcpy(&copy, place, sizeof copy);
+  return copy;
 }
 
 }  // namespace far::preload

@@ -36,6 +36,7 @@ constexpr std::array table{
     table_row{SYS_sendmsg, shape::message, 1, 0, 1, true},
     table_row{SYS_recvmsg, shape::message, 1, 0, 1, true},
     table_row{SYS_setsockopt, shape::option, 3, 4, 1, true},
+    table_row{SYS_getsockopt, shape::structure, 3},
     table_row{SYS_clone, shape::fixed, 2, 0, 4, true},
     table_row{SYS_clone, shape::fixed, 3, 0, 4, true},
     table_row{SYS_execve, shape::strings, 1},
@@ -45,6 +46,7 @@ constexpr std::array table{
     table_row{SYS_msgsnd, shape::buffer, 1, 2, 2},  // and eight bytes before the text: twice is always enough
     table_row{SYS_msgrcv, shape::buffer, 1, 2, 2},
     table_row{SYS_getdents, shape::buffer, 1, 2, 1, true},
+    table_row{SYS_ptrace, shape::structure, 3},
     table_row{SYS_syslog, shape::buffer, 1, 2},
     table_row{SYS_getgroups, shape::buffer, 1, 0, 4, true},
     table_row{SYS_setgroups, shape::buffer, 1, 0, 4, true},
@@ -92,6 +94,7 @@ constexpr std::array table{
     table_row{SYS_process_vm_writev, shape::buffer, 3, 4, 16},
     table_row{SYS_seccomp, shape::filter, 2},
     table_row{SYS_getrandom, shape::buffer, 0, 1, 1, true},
+    table_row{SYS_bpf, shape::structure, 1},
     table_row{SYS_execveat, shape::strings, 2},
     table_row{SYS_execveat, shape::strings, 3},
     table_row{SYS_mlock2, shape::addresses},
@@ -103,9 +106,12 @@ constexpr std::array table{
     table_row{440 /* process_madvise */, shape::addresses},
     table_row{441 /* epoll_pwait2 */, shape::buffer, 1, 2, epoll_bytes},
     table_row{449 /* futex_waitv */, shape::waiters, 0, 1},
+    table_row{456 /* futex_requeue */, shape::waiters, 0},
     table_row{457 /* statmount */, shape::buffer, 1, 2},
     table_row{458 /* listmount */, shape::buffer, 1, 2, 8},
     table_row{462 /* mseal */, shape::addresses},
+    table_row{463 /* setxattrat */, shape::structure, 4},
+    table_row{464 /* getxattrat */, shape::structure, 4},
 };
 
 constexpr bool rises() {

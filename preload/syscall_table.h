@@ -16,15 +16,16 @@ enum class shape : std::uint8_t {
   message,    // a msghdr
   messages,   // `count` mmsghdrs
   strings,    // an array of strings that ends with a null pointer
-  waiters,    // `count` entries of futex_waitv(2)
+  waiters,    // `count` entries of futex_waitv(2), or the two of futex_requeue(2)
   child,      // clone_args of `count` bytes
   request,    // ioctl(2): the request says what is at `pointer`
+  structure,  // at `pointer`, which leads to further memory with some arguments
   option,     // as `buffer`, but some options are a program of the packet filter (sock_fprog)
   filter,     // such a program, depending on another argument
 };
 
 [[nodiscard]] constexpr bool depends_on_arguments(shape kind) {
-  return kind == shape::request || kind == shape::option || kind == shape::filter;
+  return kind == shape::request || kind == shape::structure || kind == shape::option || kind == shape::filter;
 }
 
 // Whether the call follows pointers in memory, which may be far although no argument is: always, or with some

@@ -335,12 +335,20 @@ void end_with_last_thread() noexcept {
   std::exit(exit_code >> 8);
 }
 
-// Each thread is a directory there, which counts as a link. Those of the runtime may have no name yet.
+// Each thread is a directory there, which counts as a link. Those of the runtime may have no name yet. The kernel
+// counts one that starts later than we do, and one that ends for longer: then it is asked again.
 bool is_only_thread() noexcept {
   constexpr nlink_t links_with_one_thread = 3;
-  struct stat threads{};
-  return alive.load() <= 1 && syscall(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &threads, 0) == 0 &&
-         threads.st_nlink == links_with_one_thread + platform::runtime_threads();
+  constexpr int most_attempts = 20;
+  constexpr timespec pause{0, 1'000'000};
+  for (int i = 0; i < most_attempts && alive.load() <= 1; ++i) {
+    const unsigned ours = platform::runtime_threads();
+    struct stat threads{};
+    if (syscall(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &threads, 0) != 0) return false;
+    if (threads.st_nlink == links_with_one_thread + ours && platform::runtime_threads() == ours) return true;
+    syscall(SYS_nanosleep, &pause, nullptr);
+  }
+  return false;
 }
 
 bool waits_for_vfork(pid_t thread) noexcept {

@@ -14,6 +14,7 @@ namespace far {
 namespace {
 
 std::atomic<log_level> maximum_level{log_level::info};
+std::atomic<bool> is_log_open{true};
 
 const char* prefix(log_level level) {
   switch (level) {
@@ -35,8 +36,12 @@ bool log_enabled(log_level level) noexcept {
   return level <= maximum_level.load(std::memory_order_relaxed);
 }
 
+void set_log_open(bool is_open) noexcept {
+  is_log_open.store(is_open, std::memory_order_relaxed);
+}
+
 void log_line(log_level level, const char* format, ...) noexcept {
-  if (!log_enabled(level)) return;
+  if (!log_enabled(level) || !is_log_open.load(std::memory_order_relaxed)) return;
   const int saved_errno = errno;
   char line[1024];
   const int head = std::snprintf(line, sizeof line, "%s", prefix(level));

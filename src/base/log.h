@@ -12,6 +12,10 @@ enum class log_level { error, warning, info, verbose };
 void set_log_level(log_level level) noexcept;
 [[nodiscard]] bool log_enabled(log_level level) noexcept;
 
+// Whether standard error is for messages, as it is at first. While a program has it closed it is not: what the program
+// opens next gets this number, and is its own.
+void set_log_open(bool is_open) noexcept;
+
 // printf-style; appends the newline; lines longer than 1 KiB are cut. errno is preserved.
 void log_line(log_level level, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));
 

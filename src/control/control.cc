@@ -323,9 +323,17 @@ bool control_server::serve(int peer) {
   }
   if (!may_ask) return false;
   if (callbacks_.bring != nullptr && asked.starts_with(bring_request)) {
-    if (bring_aside(peer, std::string(asked))) return true;
-    static_cast<void>(transmit(peer, again_reply.data(), again_reply.size(), waker_, deadline_ms));
-    return false;
+    switch (bring_aside(peer, std::string(asked))) {
+      case aside::yes: return true;
+      case aside::all_busy:
+        static_cast<void>(transmit(peer, again_reply.data(), again_reply.size(), waker_, deadline_ms));
+        return false;
+      case aside::no_thread: {
+        const std::size_t length = answer_bring(callbacks_, asked, reply);
+        static_cast<void>(transmit(peer, reply, length, waker_, now_ms() + control_deadline_ms));
+        return false;
+      }
+    }
   }
   const std::size_t length =
       got < 0 ? reply_error(reply, "the request is too long") : answer({request, static_cast<std::size_t>(got)}, reply);
@@ -334,11 +342,10 @@ bool control_server::serve(int peer) {
   return false;
 }
 
-// False: too many threads are at it, or no more can be started.
-bool control_server::bring_aside(int peer, std::string request) {
+control_server::aside control_server::bring_aside(int peer, std::string request) {
   if (bringers.fetch_add(1) >= most_bringers) {
     bringers.fetch_sub(1);
-    return false;
+    return aside::all_busy;
   }
   try {
     platform::start_runtime_thread("farheap-bring", [callbacks = callbacks_, peer, request = std::move(request)] {
@@ -348,10 +355,10 @@ bool control_server::bring_aside(int peer, std::string request) {
       bringers.fetch_sub(1);
       static_cast<void>(transmit(to.number(), reply, length, -1, now_ms() + control_deadline_ms));
     }).detach();
-    return true;
+    return aside::yes;
   } catch (const std::exception&) {
     bringers.fetch_sub(1);
-    return false;
+    return aside::no_thread;
   }
 }
 

@@ -93,7 +93,10 @@ class control_server {
       : callbacks_(callbacks), listener_(listener), waker_(waker) {}
 
   [[nodiscard]] bool serve(int peer);
-  [[nodiscard]] bool bring_aside(int peer, std::string request);
+  // Whether a thread of its own brings memory in and answers. Where the system starts none, the server does it itself,
+  // and its other peers wait meanwhile.
+  enum class aside { yes, all_busy, no_thread };
+  [[nodiscard]] aside bring_aside(int peer, std::string request);
   [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
   [[nodiscard]] std::size_t answer_stats(char* reply);
   [[nodiscard]] std::size_t answer_removal(std::string_view server, removal step, char* reply);

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "tests/support/no_threads.h"
 
 namespace far::control {
 namespace {
@@ -140,6 +141,18 @@ TEST_F(control_test, AnswersOthersWhileAFarTierTakesItsTime) {
   for (std::thread& asker : askers) asker.join();
   EXPECT_EQ(brought.load(), 8);
   EXPECT_TRUE(send_control_request(getpid(), "bring 8192 4096 read").ok());
+  stop();
+}
+
+TEST_F(control_test, BringsMemoryInWithoutAnotherThread) {
+  start();
+  {
+    const no_threads forbid;
+    EXPECT_TRUE(send_control_request(getpid(), "bring 8192 65536 read").ok());
+    EXPECT_EQ(runtime_.brought, "8192+65536");
+    EXPECT_FALSE(send_control_request(getpid(), "bring 1 1 read").ok());
+  }
+  EXPECT_TRUE(send_control_request(getpid(), "stats").ok());
   stop();
 }
 

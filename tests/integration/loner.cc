@@ -5,10 +5,13 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -34,13 +37,14 @@ bool is_before(std::chrono::steady_clock::time_point end) {
 // Walks over more memory than the budget, so that pages come and go beside what the program does.
 class walk {
  public:
+  static constexpr std::size_t bytes = 96 * mib;
   void step() {
     memory_[at_] = static_cast<unsigned char>(memory_[at_] + 1);
     at_ = (at_ + page) % bytes;
   }
+  [[nodiscard]] void* place(std::size_t at) const { return memory_ + at; }
 
  private:
-  static constexpr std::size_t bytes = 96 * mib;
   unsigned char* memory_ = map(bytes);
   std::size_t at_ = 0;
 };
@@ -67,14 +71,15 @@ void numbers() {
   std::printf("taken by others: %ld, lost: %ld\n", others, lost);
 }
 
-// Whether every thread of this process sees a descriptor of the calling one.
+// Whether every thread of this process sees a descriptor of the calling one. Threads may end meanwhile.
 bool is_seen_by_all(int descriptor) {
   bool all = true;
   DIR* const threads = opendir("/proc/self/task");
   while (const dirent* const thread = readdir(threads)) {
     if (thread->d_name[0] == '.') continue;
-    const std::string path = std::string("/proc/self/task/") + thread->d_name + "/fd/" + std::to_string(descriptor);
-    all &= access(path.c_str(), F_OK) == 0;
+    const std::string path = std::string("/proc/self/task/") + thread->d_name;
+    const bool is_seen = access((path + "/fd/" + std::to_string(descriptor)).c_str(), F_OK) == 0;
+    all &= is_seen || access(path.c_str(), F_OK) != 0;
   }
   closedir(threads);
   return all;
@@ -96,11 +101,52 @@ void tables() {
   std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
   std::printf("by number: %ld\n", raw(SYS_close_range, 100, 120, unshares));
   std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
+  std::printf("what one thread has: %d\n", unshare(CLONE_VM | CLONE_SIGHAND | CLONE_THREAD));
+  std::printf("by number: %ld\n", raw(SYS_unshare, CLONE_SIGHAND, 0, 0));
   std::thread second([] {
+    std::printf("of two threads: %d\n", unshare(CLONE_VM));
     std::printf("of a second thread: %d\n", unshare(CLONE_FILES));
     std::printf("seen by all: %d\n", is_seen_by_all(open("/dev/null", O_RDONLY)));
   });
   second.join();
+}
+
+// The same while threads of the runtime come and go, because another process wants memory of this one.
+void tables_beside_others() {
+  walk memory;
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  const pid_t asked = getpid();
+  const pid_t child = fork();
+  for (std::size_t at = 0; child == 0; at = (at + 7 * page) % walk::bytes) {
+    char byte = 0;
+    const iovec to{&byte, 1};
+    const iovec from{memory.place(at), 1};
+    if (process_vm_readv(asked, &to, 1, &from, 1, 0) != 1) _exit(1);
+  }
+  int unseen = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (is_before(end)) {
+    for (int i = 0; i < 64; ++i) memory.step();
+    if (unshare(CLONE_FILES) != 0) std::abort();
+    const int descriptor = open("/dev/null", O_RDONLY);
+    unseen += is_seen_by_all(descriptor) ? 0 : 1;
+    close(descriptor);
+  }
+  int status = 0;
+  const bool is_at_it = waitpid(child, &status, WNOHANG) == 0;
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  std::printf("not seen by all: %d, the other one is at it: %d\n", unseen, is_at_it ? 1 : 0);
+}
+
+// What it opens gets the number of standard error. It prints the file's name, whose text is seen after its end.
+void without_standard_error() {
+  walk memory;
+  close(STDERR_FILENO);
+  char name[] = "/tmp/loner-XXXXXX";
+  const int file = mkstemp(name);
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  std::printf("%s %d", name, file == STDERR_FILENO && write(file, "mine", 4) == 4 ? 1 : 0);
 }
 
 // Another mount namespace, which only a process with a root and working folder of its own may enter.
@@ -143,7 +189,12 @@ struct part {
   void (*run)();
 };
 
-constexpr part parts[] = {{"numbers", numbers}, {"tables", tables}, {"folders", folders}, {"merged", merged}};
+constexpr part parts[] = {{"numbers", numbers},
+                          {"tables", tables},
+                          {"tables_beside_others", tables_beside_others},
+                          {"without_standard_error", without_standard_error},
+                          {"folders", folders},
+                          {"merged", merged}};
 
 }  // namespace
 

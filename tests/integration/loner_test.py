@@ -45,6 +45,19 @@ class Loner(unittest.TestCase):
     def test_its_table_of_descriptors(self):
         self.compare("tables")
 
+    def test_its_table_of_descriptors_while_others_ask_for_its_memory(self):
+        self.compare("tables_beside_others", modes=("inline",))
+
+    def test_what_it_writes_in_place_of_standard_error(self):
+        for mode in ("thread", "inline"):
+            for before in ((), ("sh", "-c", 'exec "$@" 2>&-', "sh")):
+                command = support.farheap_command([LONER, "without_standard_error"], BUDGET_BYTES, "memory:", mode)
+                outcome = support.run([*before, *command])
+                name, is_standard_error = outcome.out.split()
+                text = pathlib.Path(name).read_text()
+                pathlib.Path(name).unlink()
+                self.assertEqual((outcome.code, is_standard_error, text, outcome.err), (0, "1", "mine", ""), outcome)
+
     def test_its_folders(self):
         native = self.compare("folders")
         support.need("setns: 0" in native.out, "no mount namespaces here")

@@ -541,7 +541,14 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"near_code", near_code},
                                   {"reserved_in_place", reserved_in_place},
                                   {"used_and_given_back", used_and_given_back},
-                                  {"terabyte", terabyte}};
+                                  {"terabyte", terabyte},
+                                  {"structures_that_lead_far", structures_that_lead_far},
+                                  {"structures_under_a_filter", structures_under_a_filter},
+                                  {"chosen_number", chosen_number},
+                                  {"words_of_futexes", words_of_futexes},
+                                  {"messages_beyond_the_end", messages_beyond_the_end},
+                                  {"handlers_without_stack", handlers_without_stack},
+                                  {"named_memory", named_memory}};
 
 }  // namespace
 

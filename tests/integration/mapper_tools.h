@@ -184,4 +184,13 @@ void signals_together();
 void refused_actions();
 void wrong_structures();
 
+// mapper_structures.cc
+void structures_that_lead_far();
+void structures_under_a_filter();
+void chosen_number();
+void words_of_futexes();
+void messages_beyond_the_end();
+void handlers_without_stack();
+void named_memory();
+
 }  // namespace mapper
