@@ -11,6 +11,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -268,6 +269,84 @@ TEST_F(placed_questions, about_all_values_are_answered_without_their_pages) {
   frame["x"].append_numbers(std::span<const std::int64_t>(more));
   EXPECT_EQ(frame["x"].max(), cell(std::int64_t{80'000}));
   EXPECT_EQ(frame["x"].null_count(), 1u);
+}
+
+// Groups of 1.2 million rows, five parts, whose questions are begun with these costs of a page.
+class groups_by_part : public placed_questions {
+ protected:
+  groups_by_part() {
+    column keys(*home_, column_type::int64);
+    column values(*home_, column_type::float64);
+    std::vector<std::int64_t> some_keys;
+    std::vector<double> some_values;
+    for (std::size_t i = 0; i < rows; ++i) {
+      some_keys.push_back(static_cast<std::int64_t>(i * 7 % 12));
+      some_values.push_back(i % 5 == 0 ? column::no_real : static_cast<double>(i * 2'654'435'761 % 1'000'003) / 7);
+    }
+    keys.append_numbers(std::span<const std::int64_t>(some_keys));
+    values.append_numbers(std::span<const double>(some_values));
+    frame_.add("key", std::move(keys));
+    frame_.add("x", std::move(values));
+  }
+  [[nodiscard]] std::vector<cell> group(const std::vector<dataframe::wanted>& wanted) {
+    home_->evict_all();
+    const dataframe found = frame_.group_by({"key"}, wanted);
+    std::vector<cell> cells;
+    for (std::size_t column = 0; column <= wanted.size(); ++column) {
+      for (std::size_t row = 0; row < found.rows(); ++row) cells.push_back(found.column_at(column).at(row));
+    }
+    return cells;
+  }
+  void teach(double asked_ns, double fetched_ns) {
+    for (const auto kind : {detail::question_kind::groups, detail::question_kind::medians}) {
+      detail::part_costs& costs = frame_["x"].costs_of(kind);
+      for (int i = 0; i < 60; ++i) {
+        costs.learn(work::there, 1'000, asked_ns * 1'000);
+        costs.learn(work::here, 1'000, fetched_ns * 1'000);
+      }
+    }
+  }
+
+  static constexpr std::size_t rows = 1'200'000;
+  const std::vector<dataframe::wanted> sums_ = {{"x", aggregate::sum}, {"x", aggregate::max}, {"x", aggregate::count}};
+  const std::vector<dataframe::wanted> medians_ = {{"x", aggregate::median}, {"x", aggregate::mean}};
+  dataframe frame_ = dataframe(*home_);
+};
+
+TEST_F(groups_by_part, are_the_same_whichever_way_each_part_takes) {
+  frame_.place(placement::here);
+  const std::vector<cell> sums = group(sums_);
+  const std::vector<cell> medians = group(medians_);
+  frame_.place(placement::automatic);
+  // Both ways, to learn.
+  const std::uint64_t asked_before = asked();
+  const std::uint64_t fetched_before = fetched();
+  EXPECT_EQ(group(sums_), sums);
+  EXPECT_EQ(group(medians_), medians);
+  EXPECT_GT(asked(), asked_before + 500);
+  EXPECT_GT(fetched(), fetched_before + 500);
+  constexpr double much = 1e12;
+  for (const auto& [asked_ns, fetched_ns] : {std::pair(1.0, much), {much, 1.0}, {1.0, 1.2}, {1.2, 1.0}}) {
+    teach(asked_ns, fetched_ns);
+    EXPECT_EQ(group(sums_), sums) << asked_ns << " " << fetched_ns;
+    // With nearly equal ones, servers' medians are given up after the first part.
+    teach(asked_ns, fetched_ns);
+    EXPECT_EQ(group(medians_), medians) << asked_ns << " " << fetched_ns;
+  }
+}
+
+TEST_F(groups_by_part, take_the_cheaper_way) {
+  teach(1, 1e12);
+  const std::uint64_t fetched_before = fetched();
+  static_cast<void>(group(sums_));
+  EXPECT_LT(fetched(), fetched_before + 100);
+  static_cast<void>(group(medians_));
+  EXPECT_LT(fetched(), fetched_before + 100);
+  teach(1e12, 1);
+  const std::uint64_t asked_before = asked();
+  static_cast<void>(group(sums_));
+  static_cast<void>(group(medians_));
+  EXPECT_EQ(asked(), asked_before);
 }
 
 }  // namespace
