@@ -47,9 +47,10 @@ enum class column_type : std::uint8_t { int64, float64, boolean, time, text };
   return names[static_cast<std::size_t>(type)];
 }
 
-// Where the questions about a column are answered (far::work); the results are the same. `automatic`: as earlier
-// questions were cheaper. A column that takes at most an eighth of the local budget, so that it stays, is fetched once
-// it has been asked about as often as fetching would have cost (docs/decisions/0080-rent-or-buy.md).
+// Where the questions about a column are answered (far::work); the results are the same. `automatic`: each part of a
+// question as parts before it were cheaper (docs/decisions/0132-parts-of-questions.md). A column that takes at most an
+// eighth of the local budget, so that it stays, is fetched once it has been asked about as often as fetching would have
+// cost (docs/decisions/0080-rent-or-buy.md).
 enum class placement : std::uint8_t { automatic, there, here };
 
 namespace detail {
@@ -175,16 +176,18 @@ class FAR_API column {
   [[nodiscard]] column like(const tag& in) const;
 
   // For questions about groups of the numbers (group_by()): where one is answered that goes over all of them `passes`
-  // times; and one about a part of them, from whose costs the column learns.
-  [[nodiscard]] work place_groups(unsigned passes) const;
+  // times; nothing: each part where it is cheaper. And one about a part of them, from whose costs the column learns.
+  [[nodiscard]] std::optional<work> place_groups(detail::question_kind kind, unsigned passes) const;
   template <typename Ask>
-  void ask_about_groups(work where, const Ask& question) const {
+  void ask_about_groups(detail::question_kind kind, work where, const Ask& question) const {
     const detail::question_meter meter(home().home());
     question();
-    const detail::question_cost cost = meter.finish();
-    costs_->grouped.learn(where, cost);
-    place_->learn(costs_->grouped, where, cost);
+    if (where_ == placement::automatic) place_->learn(costs_of(kind), where, meter.finish());
   }
+  // Shared with other columns.
+  [[nodiscard]] detail::part_costs& costs_of(detail::question_kind kind) const { return costs_->of(kind); }
+  // About how many pages of these rows are in the far tier.
+  [[nodiscard]] std::size_t pages_away(std::size_t first, std::size_t rows) const;
 
   [[nodiscard]] const std::vector<std::string>& dictionary() const { return texts_.all(); }
   // -1: no row ever had the text.
@@ -252,13 +255,14 @@ class FAR_API column {
   [[nodiscard]] std::vector<cell> outermost(std::size_t count, detail::numbers_end from) const;
   [[nodiscard]] vector<std::size_t> rows_of_outermost(std::size_t count, detail::numbers_end from) const;
 
-  // Calls answer(where) and learns from its costs (detail/column_asking.h). `passes`: how often the question goes over
-  // the numbers.
+  // Calls answer(detail::question_parts) and learns from its costs (detail/column_asking.h). `passes`: how often the
+  // question goes over the numbers.
   template <typename T, typename Answer>
-  FAR_HIDDEN auto place_question(const vector<T>& all, unsigned passes, const Answer& answer) const;
-  // About the numbers of an interval.
+  FAR_HIDDEN auto place_question(const vector<T>& all, detail::question_kind kind, unsigned passes,
+                                 const Answer& answer) const;
+  // How many numbers lie in the interval.
   template <typename T>
-  FAR_HIDDEN summary<T> summarize(const vector<T>& all, const interval<T>& within) const;
+  FAR_HIDDEN std::size_t count_within(const vector<T>& all, const interval<T>& within) const;
   template <typename T>
   FAR_HIDDEN vector<std::size_t> select_rows(const vector<T>& all, const interval<T>& within) const;
   // How many numbers of a byte lie in the interval.

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "far/detail/answers.h"
+#include "far/detail/question_parts.h"
 #include "far/detail/rank_questions.h"
 #include "far/detail/reduction.h"
 #include "far/detail/visitor.h"
@@ -44,35 +45,37 @@ class placed_numbers {
  public:
   using value_type = typename Numbers::value_type;
 
-  placed_numbers(const Numbers& all, work where) : all_(all), where_(where) {}
+  placed_numbers(const Numbers& all, const detail::question_parts& where) : all_(all), where_(where) {}
   [[nodiscard]] const Numbers& numbers() const { return all_; }
-  [[nodiscard]] work where() const { return where_; }
+  [[nodiscard]] const detail::question_parts& where() const { return where_; }
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] const tag& home() const { return all_.home(); }
   void read(std::size_t first, std::span<value_type> into) const { all_.read(first, into); }
   void gather(std::span<const std::size_t> indices, std::span<value_type> into) const { all_.gather(indices, into); }
   [[nodiscard]] summary<value_type> summarize(const interval<value_type>& within = {}) const {
-    return all_.summarize(within, where_);
+    return all_.summarize(within, where_.where);
   }
   template <typename Visit>
   void visit_answers(const detail::reduction& how, Visit visit) const {
-    all_.visit_answers(how, std::move(visit), where_);
+    visit_answers(0, all_.size(), how, std::move(visit));
   }
   template <typename Visit>
   void visit_answers(std::size_t first, std::size_t count, const detail::reduction& how, Visit visit) const {
-    all_.visit_answers(first, count, how, std::move(visit), where_);
+    where_.for_parts(all_, first, count, [&](std::size_t part, std::size_t numbers, work where) {
+      all_.visit_answers(part, numbers, how, visit, where);
+    });
   }
 
  private:
   const Numbers& all_;
-  work where_;
+  detail::question_parts where_;
 };
 
 // `far::median(far::here(numbers))`: for numbers that fit in local memory and are asked about again. Requires: they
 // last as long as what is returned.
 template <far_numbers Numbers>
 [[nodiscard]] placed_numbers<Numbers> here(const Numbers& all) {
-  return {all, work::here};
+  return {all, {work::here}};
 }
 
 namespace detail {
@@ -168,14 +171,15 @@ void narrow(const Numbers& all, std::uint64_t rank, narrowed<typename Numbers::v
 }
 
 // use(questions about many pages at once), or what there is without them: where the numbers are to be here, or have no
-// pages of their own.
+// pages of their own. `costs`: if not null, they choose for some pages at a time.
 template <typename Answer, far_numbers Numbers, typename Use>
-[[nodiscard]] Answer ask_there(const Numbers& all, const interval<typename Numbers::value_type>& within,
-                               const Use& use) {
+[[nodiscard]] Answer ask_there(const Numbers& all, const interval<typename Numbers::value_type>& within, const Use& use,
+                               [[maybe_unused]] part_costs* costs = nullptr) {
   if constexpr (requires { all.where(); }) {
-    return all.where() == work::here ? Answer{} : ask_there<Answer>(all.numbers(), within, use);
+    return all.where().where == work::here ? Answer{}
+                                           : ask_there<Answer>(all.numbers(), within, use, all.where().costs);
   } else if constexpr (has_pages<Numbers>) {
-    rank_questions<Numbers> questions(all, within);
+    rank_questions<Numbers> questions(all, within, costs);
     return use(questions);
   } else {
     return Answer{};

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "far/column.h"
 #include "far/detail/chunk.h"
 #include "far/detail/question_costs.h"
+#include "far/detail/question_parts.h"
 #include "far/query.h"
 #include "far/summary.h"
 #include "far/vector.h"
@@ -14,29 +17,41 @@
 namespace far {
 
 template <typename T, typename Answer>
-auto column::place_question(const vector<T>& all, unsigned passes, const Answer& answer) const {
+auto column::place_question(const vector<T>& all, detail::question_kind kind, unsigned passes,
+                            const Answer& answer) const {
+  if (where_ != placement::automatic) {
+    return answer(detail::question_parts{where_ == placement::there ? work::there : work::here});
+  }
+  detail::part_costs& costs = costs_of(kind);
   const detail::question_meter meter(all.home().home());
   const std::size_t bytes = all.size() * sizeof(T);
-  work where = where_ == placement::there ? work::there : work::here;
-  if (where_ == placement::automatic) {
-    const bool stays = bytes <= meter.budget_bytes() / 8;
-    where = place_->choose(costs_->plain, bytes / detail::page_bytes_of_chunks, passes, stays);
-  }
-  auto found = answer(where);
-  const detail::question_cost cost = meter.finish();
-  costs_->plain.learn(where, cost);
-  place_->learn(costs_->plain, where, cost);
+  if (bytes > meter.budget_bytes() / 8) return answer(detail::question_parts{.costs = &costs});
+  const work where = place_->choose(costs, bytes / detail::page_bytes_of_chunks, passes);
+  auto found = answer(detail::question_parts{where});
+  place_->learn(costs, where, meter.finish());
   return found;
 }
 
 template <typename T>
-summary<T> column::summarize(const vector<T>& all, const interval<T>& within) const {
-  return place_question(all, 1, [&](work where) { return all.summarize(within, where); });
+std::size_t column::count_within(const vector<T>& all, const interval<T>& within) const {
+  return place_question(all, detail::question_kind::pages, 1, [&](const detail::question_parts& where) {
+    std::size_t count = 0;
+    placed_numbers(all, where)
+        .visit_answers(detail::ask(detail::reduction_kind::summary, within),
+                       [&](std::size_t, std::size_t, const std::byte* answer) {
+                         detail::reduced_numbers of_page;
+                         std::memcpy(&of_page, answer, sizeof of_page);
+                         count += of_page.count;
+                       });
+    return count;
+  });
 }
 
 template <typename T>
 vector<std::size_t> column::select_rows(const vector<T>& all, const interval<T>& within) const {
-  return place_question(all, 1, [&](work where) { return far::select(placed_numbers(all, where), within); });
+  return place_question(all, detail::question_kind::pages, 1, [&](const detail::question_parts& where) {
+    return far::select(placed_numbers(all, where), within);
+  });
 }
 
 }  // namespace far

@@ -195,8 +195,9 @@ FAR_LIBRARY_CODE std::optional<double> column::quantile(double fraction) const {
   require_numbers("quantile");
   return visit([&](const auto& all) -> std::optional<double> {
     const auto found = known(all);
-    return place_question(all, passes_of_quantile,
-                          [&](work where) { return detail::quantile_of(placed_numbers(all, where), found, fraction); });
+    return place_question(all, detail::question_kind::ranks, passes_of_quantile, [&](const auto& where) {
+      return detail::quantile_of(placed_numbers(all, where), found, fraction);
+    });
   });
 }
 
@@ -204,7 +205,7 @@ FAR_LIBRARY_CODE std::size_t column::count_between(const cell& lowest, const cel
   return visit([&]<typename T>(const vector<T>& all) -> std::size_t {
     const interval<T> within = interval_of(all, lowest, highest);
     if constexpr (sizeof(T) == 1) return counted(within);
-    return summarize(all, within).count();
+    return count_within(all, within);
   });
 }
 
@@ -248,10 +249,14 @@ FAR_LIBRARY_CODE column column::like(const tag& in) const {
   return empty;
 }
 
-FAR_LIBRARY_CODE work column::place_groups(unsigned passes) const {
+FAR_LIBRARY_CODE std::optional<work> column::place_groups(detail::question_kind kind, unsigned passes) const {
   if (where_ != placement::automatic) return where_ == placement::there ? work::there : work::here;
-  const bool stays = bytes() <= home().home().statistics().budget_bytes / 8;
-  return place_->choose(costs_->grouped, bytes() / detail::page_bytes_of_chunks, passes, stays);
+  if (bytes() > home().home().statistics().budget_bytes / 8) return std::nullopt;
+  return place_->choose(costs_of(kind), bytes() / detail::page_bytes_of_chunks, passes);
+}
+
+FAR_LIBRARY_CODE std::size_t column::pages_away(std::size_t first, std::size_t rows) const {
+  return visit([&](const auto& all) { return detail::pages_away(all, first, rows); });
 }
 
 FAR_LIBRARY_CODE std::int32_t column::find_code(std::string_view text) const {

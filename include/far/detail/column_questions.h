@@ -56,7 +56,8 @@ FAR_LIBRARY_CODE std::vector<std::pair<cell, std::uint64_t>> column::counts() co
   };
   visit([&](const auto& all) {
     const auto range = known(all);
-    place_question(all, 1, [&](work where) { return count(placed_numbers(all, where), range); });
+    place_question(all, detail::question_kind::ranks, 1,
+                   [&](const auto& where) { return count(placed_numbers(all, where), range); });
   });
   if (type_ == column_type::text) std::sort(found.begin(), found.end());
   return found;
@@ -68,8 +69,9 @@ FAR_LIBRARY_CODE std::vector<cell> column::distinct() const {
     if constexpr (sizeof(T) == 1) {
       for (const auto& [value, times] : counts()) found.push_back(value);
     } else {
-      const std::vector<T> numbers =
-          place_question(all, 1, [&](work where) { return far::distinct(placed_numbers(all, where), valid(all)); });
+      const std::vector<T> numbers = place_question(all, detail::question_kind::ranks, 1, [&](const auto& where) {
+        return far::distinct(placed_numbers(all, where), valid(all));
+      });
       for (const T number : numbers) found.push_back(cell_of(number));
     }
   });
@@ -81,7 +83,8 @@ FAR_LIBRARY_CODE std::vector<cell> column::outermost(std::size_t count, detail::
   require_order();
   return visit([&]<typename T>(const vector<T>& all) {
     const summary<T> range = known(all);
-    const std::vector<T> numbers = place_question(all, passes_of_quantile, [&](work where) {
+    const auto kind = detail::question_kind::ranks;
+    const std::vector<T> numbers = place_question(all, kind, passes_of_quantile, [&](const auto& where) {
       return detail::outermost(placed_numbers(all, where), range, count, from);
     });
     std::vector<cell> found;
@@ -96,7 +99,7 @@ FAR_LIBRARY_CODE vector<std::size_t> column::rows_of_outermost(std::size_t count
     const summary<T> range = known(all);
     const std::size_t wanted = std::min<std::size_t>(count, range.count());
     if (wanted == 0) return vector<std::size_t>(all.home());
-    const T last = place_question(all, passes_of_quantile, [&](work where) {
+    const T last = place_question(all, detail::question_kind::ranks, passes_of_quantile, [&](const auto& where) {
       return detail::last_of_outermost(placed_numbers(all, where), range, wanted, from);
     });
     const std::optional<interval<T>> beyond = detail::interval_beyond(range, last, from);
@@ -129,26 +132,32 @@ FAR_LIBRARY_CODE vector<std::size_t> column::rows_containing(std::string_view te
   vector<std::size_t> rows(all.home());
   if (wanted.empty()) return rows;
   std::vector<bool> found(all.size());
-  const auto ask_all = [&](const auto& asked) {
+  const auto ask_all = [&](std::size_t first, std::size_t count) {
     for (const interval<std::int32_t>& one : wanted) {
-      asked.visit_answers(detail::ask(detail::reduction_kind::marks, one),
-                          [&](std::size_t first, std::size_t count, const std::byte* answer) {
-                            detail::visit_marks(answer, count, [&](std::size_t i) { found[first + i] = true; });
-                          });
+      all.visit_answers(first, count, detail::ask(detail::reduction_kind::marks, one),
+                        [&](std::size_t of_page, std::size_t count_of_page, const std::byte* answer) {
+                          detail::visit_marks(answer, count_of_page, [&](std::size_t i) { found[of_page + i] = true; });
+                        });
     }
   };
-  const auto read_all = [&] {
+  const auto read_all = [&](std::size_t first, std::size_t count) {
     std::vector<std::int32_t> some;
-    for (std::size_t first = 0; first < all.size(); first += some.size()) {
-      some.resize(std::min<std::size_t>(all.size() - first, 16'384));
+    for (const std::size_t end = first + count; first < end; first += some.size()) {
+      some.resize(std::min<std::size_t>(end - first, 16'384));
       all.read(first, std::span<std::int32_t>(some));
       for (std::size_t i = 0; i < some.size(); ++i) {
         found[first + i] = some[i] >= 0 && is_wanted[static_cast<std::size_t>(some[i])];
       }
     }
   };
-  place_question(all, static_cast<unsigned>(wanted.size()), [&](work where) {
-    where == work::there ? ask_all(all) : read_all();
+  // Asked once for each of them: what that costs is to be learned anew, if they are several.
+  detail::part_costs own_costs;
+  const auto passes = static_cast<unsigned>(wanted.size());
+  place_question(all, detail::question_kind::pages, passes, [&](detail::question_parts where) {
+    if (where.costs != nullptr && wanted.size() > 1) where.costs = &own_costs;
+    where.for_parts(all, 0, all.size(), [&](std::size_t first, std::size_t count, work of_part) {
+      of_part == work::there ? ask_all(first, count) : read_all(first, count);
+    });
     return 0;
   });
   std::vector<std::size_t> some;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "far/detail/group_collectors.h"
 #include "far/detail/group_table.h"
 #include "far/detail/group_values.h"
+#include "far/detail/question_costs.h"
 
 namespace far {
 
@@ -50,21 +52,67 @@ inline void sample_rows(group_table& table, std::size_t rows, const std::vector<
   for (group_collector* const one : wanting) one->end_sample();
 }
 
+// Some rows of which collectors leave it to be chosen whether the far tier is asked about them: all of them ask, or
+// none does, because they have the keys in common. Where several kinds of questions are asked, the dearest has the
+// costs.
+class part_of_rows {
+ public:
+  part_of_rows(const std::vector<const column*>& keys, const std::vector<group_collector*>& collectors,
+               std::size_t first, std::size_t rows) {
+    std::set<const column*> read(keys.begin(), keys.end());
+    for (const group_collector* const one : collectors) {
+      const std::optional<group_collector::choice> left = one->leaves_choice();
+      if (!left) continue;
+      if (left->numbers != nullptr) read.insert(left->numbers);
+      if (!dearest_ || dearest_->kind < left->kind) dearest_.emplace(*left);
+    }
+    if (!dearest_) return;
+    std::size_t pages = 0;
+    for (const column* const one : read) pages += one->pages_away(first, rows);
+    const work where = dearest_->is_made ? work::here : dearest_->costs.choose(pages);
+    const bool is_there = where == work::there;
+    part_.emplace(dearest_->costs, pages, where, is_there ? dearest_->passes_there : dearest_->passes_here);
+  }
+
+  [[nodiscard]] work where() const { return part_ ? part_->where() : work::there; }
+
+ private:
+  std::optional<group_collector::choice> dearest_;
+  std::optional<costly_part> part_;
+};
+
 // Has collectors add all rows, many at a time. The keys of those for which the far tier has answered are not read.
-inline void add_all_rows(group_table& table, std::size_t rows, const std::vector<group_collector*>& collectors) {
+inline void add_all_rows(group_table& table, const std::vector<const column*>& keys, std::size_t rows,
+                         const std::vector<group_collector*>& collectors) {
   constexpr std::size_t rows_of_keys = 8192;
   constexpr std::size_t rows_at_once = 32 * rows_of_keys;
   static_assert(rows_at_once % most_rows == 0);
   std::vector<std::uint32_t> group_of;
   std::vector<std::uint8_t> short_group_of;
+  std::vector<std::size_t> needed;
   for (std::size_t first = 0; first < rows; first += group_of.size()) {
     group_of.resize(std::min(rows_at_once, rows - first));
-    for (group_collector* const one : collectors) one->ask(table, first, group_of.size());
+    const part_of_rows part(keys, collectors, first, group_of.size());
+    bool are_asked = false;
+    for (group_collector* const one : collectors) are_asked |= one->ask(table, first, group_of.size(), part.where());
+    needed.clear();
     for (std::size_t done = 0; done < group_of.size(); done += rows_of_keys) {
       const std::size_t now = std::min(rows_of_keys, group_of.size() - done);
       const auto needs = [&](const group_collector* one) { return one->needs_groups(first + done, now); };
-      if (std::ranges::none_of(collectors, needs)) continue;
-      table.number(first + done, std::span(group_of).subspan(done, now));
+      if (std::ranges::any_of(collectors, needs)) needed.push_back(done);
+    }
+    // What was not answered, because it is here or for another reason: keys are copied, if few of them are away. A walk
+    // would fetch these, and ahead of it those of the next rows, about which nobody could be asked then.
+    std::size_t away = 0;
+    for (const std::size_t done : needed) {
+      const std::size_t now = std::min(rows_of_keys, group_of.size() - done);
+      for (const column* const one : keys) away += one->pages_away(first + done, now);
+    }
+    const bool are_copied = are_asked && away <= group_of.size() / page_bytes_of_chunks / 4;
+    for (const std::size_t done : needed) {
+      const std::size_t now = std::min(rows_of_keys, group_of.size() - done);
+      const std::span<std::uint32_t> groups = std::span(group_of).subspan(done, now);
+      are_copied ? table.number(first + done, groups, non_temporal) : table.number(first + done, groups);
     }
     short_group_of.resize(group_of.size());
     std::transform(group_of.begin(), group_of.end(), short_group_of.begin(), [](std::uint32_t group) {
@@ -106,7 +154,7 @@ FAR_LIBRARY_CODE dataframe dataframe::group_by(const std::vector<std::string>& k
   }
   detail::sample_rows(table, rows(), busy);
   do {
-    detail::add_all_rows(table, rows(), busy);
+    detail::add_all_rows(table, key_columns, rows(), busy);
     std::erase_if(busy, [](detail::group_collector* one) { return !one->next(); });
   } while (!busy.empty());
   const auto sorted = table.sorted();

@@ -21,6 +21,7 @@
 #include "far/detail/group_medians.h"
 #include "far/detail/group_table.h"
 #include "far/detail/group_values.h"
+#include "far/detail/question_costs.h"
 #include "far/detail/reduction.h"
 #include "far/detail/row_questions.h"
 #include "far/scope.h"
@@ -57,8 +58,19 @@ class group_collector {
   virtual void prefetch(std::size_t first, std::size_t rows) const = 0;
   virtual void sample(const grouped_rows& rows) = 0;
   virtual void end_sample() = 0;
-  // Before add() of as many rows: asks the far tier, which may have their keys, too.
-  virtual void ask(group_table& table, std::size_t first, std::size_t rows) = 0;
+  // Whether it leaves to others where the next rows are answered for, and how these choose.
+  struct choice {
+    question_kind kind;
+    part_costs& costs;
+    const column* numbers;      // that are read; null if there are none
+    bool is_made = false;       // here: it only learns
+    unsigned passes_there = 1;  // over them, or so
+    unsigned passes_here = 1;
+  };
+  [[nodiscard]] virtual std::optional<choice> leaves_choice() const = 0;
+  // Before add() of as many rows: asks the far tier, which may have their keys, too. `where`: of what was left to
+  // others. Returns whether anything was asked.
+  [[nodiscard]] virtual bool ask(group_table& table, std::size_t first, std::size_t rows, work where) = 0;
   // Whether add() needs the groups of some of these rows.
   [[nodiscard]] virtual bool needs_groups(std::size_t first, std::size_t rows) const = 0;
   virtual void add(const grouped_rows& rows) = 0;
@@ -98,22 +110,26 @@ class collector_of final : public group_collector {
                                   .wants_counts = !counts_rows_});
     if (questions_->rows_of_question() == 0) questions_.reset();
     needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
-    where_ =
-        of_.place_groups((needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0) + (needs_medians_ ? passes_of_medians : 0));
-    if (needs_medians_ && where_ == work::there) ask_for_medians(groups, about);
-    if (!needs_medians_ || far_medians_) return;
-    medians_.emplace(of_.known(numbers_));
-    where_ = work::here;
+    const std::optional<work> of_all =
+        of_.place_groups(kind(needs_medians_),
+                         (needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0) + (needs_medians_ ? passes_of_medians : 0));
+    by_part_ = !of_all;
+    where_ = of_all.value_or(work::there);
+    if (!needs_medians_) return;
+    if (where_ == work::there && !(by_part_ && are_found_here())) ask_for_medians(groups, about);
+    if (by_part_ || !far_medians_) medians_.emplace(of_.known(numbers_));
+    if (!far_medians_) where_ = work::here;
   }
 
   [[nodiscard]] sample_size wants_sample() const override {
-    return medians_ ? sample_size::many : far_medians_ ? sample_size::few : sample_size::none;
+    return far_medians_ ? sample_size::few : medians_ ? sample_size::many : sample_size::none;
   }
   void prefetch(std::size_t first, std::size_t rows) const override { numbers_.prefetch(first, rows); }
   void sample(const grouped_rows& rows) override {
     if (far_medians_) {
       return for_copies(rows, [&](std::span<const std::uint32_t> groups, std::span<const T> numbers) {
         far_medians_->sample(groups, numbers, of_.valid(numbers_), group_table::none);
+        if (medians_) medians_->sample(groups, numbers, of_.valid(numbers_));
       });
     }
     for_parts(rows, [&](std::span<const std::uint32_t> groups, std::span<const T> numbers) {
@@ -124,19 +140,39 @@ class collector_of final : public group_collector {
     if (far_medians_) far_medians_->end_sample();
   }
 
-  void ask(group_table& table, std::size_t first, std::size_t rows) override {
-    if (where_ != work::there) return;
+  [[nodiscard]] std::optional<choice> leaves_choice() const override {
+    if (!by_part_ || pass_ > 0) return std::nullopt;
+    const bool has_medians = needs_medians_ && !gives_up_;
+    const question_kind of = kind(has_medians);
+    choice left{of, of_.costs_of(of), of == question_kind::keys ? nullptr : &of_};
+    if (has_medians) {
+      left.is_made = !far_medians_;
+      left.passes_there = passes_of_medians_there;
+      left.passes_here = passes_of_medians_here;
+    }
+    return left;
+  }
+  [[nodiscard]] bool ask(group_table& table, std::size_t first, std::size_t rows, work where) override {
+    const bool is_choice = by_part_ && pass_ == 0 && where_ == work::there;
+    where_of_part_ = is_choice ? where : where_;
     if (first == 0) note_far_groups(table);
-    if (pass_ == 0 && questions_ && needs_others_) ask(*questions_, table, first, rows);
-    if (far_medians_) ask(questions_of_medians(), table, first, rows);
+    if (is_choice && far_medians_ && !gives_up_) {
+      gives_up_ = are_cheaper_here(static_cast<double>(first) / static_cast<double>(numbers_.size()));
+      if (where == work::here) numbers_.prefetch(first, rows);
+    }
+    const bool asks_others = pass_ == 0 && questions_ && needs_others_;
+    const bool asks_medians = far_medians_ && !gives_up_;
+    if (asks_others) ask_or_skip(*questions_, table, first, rows);
+    if (asks_medians) ask_or_skip(questions_of_medians(), table, first, rows);
+    return where_of_part_ == work::there && (asks_others || asks_medians);
   }
   [[nodiscard]] bool needs_groups(std::size_t first, std::size_t rows) const override {
     if (pass_ == 0 && needs_others_ && !(questions_ && has_answers(*questions_, first, rows))) return true;
-    return needs_medians_ && !(far_medians_ && has_answers(questions_of_medians(), first, rows));
+    return needs_medians_ && !gives_up_ && !(far_medians_ && has_answers(questions_of_medians(), first, rows));
   }
   void add(const grouped_rows& rows) override {
     values_.resize(rows.groups);
-    if (far_medians_) add_to_far_medians(rows);
+    if (far_medians_ && !gives_up_) add_to_far_medians(rows);
     if (pass_ > 0) return far_medians_ ? void() : add_row_by_row(rows, false);
     if (far_medians_ && !needs_others_) return;
     if (!questions_) return add_part(rows);
@@ -147,7 +183,9 @@ class collector_of final : public group_collector {
   [[nodiscard]] bool next() override {
     ++pass_;
     if (!needs_medians_) return false;
-    if (far_medians_) return pass_ == 1 && has_few_answers() ? give_up_far_medians() : next_of_far_medians();
+    if (far_medians_) {
+      return gives_up_ || (pass_ == 1 && has_few_answers()) ? give_up_far_medians() : next_of_far_medians();
+    }
     // Another pass, in which all values are stored.
     return medians_ ? medians_->next() : pass_ == 1;
   }
@@ -161,7 +199,25 @@ class collector_of final : public group_collector {
  private:
   // About so many, before it is known.
   static constexpr unsigned passes_of_medians = 3;
+  static constexpr unsigned passes_of_medians_there = far_medians<T>::has_bounds ? 3 : 2;
+  static constexpr unsigned passes_of_medians_here = far_medians<T>::has_bounds ? 2 : 1;
 
+  [[nodiscard]] question_kind kind(bool has_medians) const {
+    if (has_medians) return question_kind::medians;
+    return needs_sums_ || needs_bounds_ || !counts_rows_ ? question_kind::groups : question_kind::keys;
+  }
+  // All medians, because it is cheaper, and not the time to see whether it still is.
+  [[nodiscard]] bool are_found_here() const {
+    constexpr std::size_t pages_of_part = (std::size_t{256} << 10) * (sizeof(T) + 1) / page_bytes_of_chunks;
+    return are_cheaper_here(0) && of_.costs_of(question_kind::medians).choose(pages_of_part) == work::here;
+  }
+  // Of medians: all passes here, and what is left of those there when such a part of the first is over.
+  [[nodiscard]] bool are_cheaper_here(double done) const {
+    const part_costs& costs = of_.costs_of(question_kind::medians);
+    const std::optional<double> asked = costs.page_ns(work::there);
+    const std::optional<double> fetched = costs.page_ns(work::here);
+    return !costs.answers() || (asked && fetched && *fetched < *asked * (1 - done / passes_of_medians_there));
+  }
   void ask_for_medians(const group_table& groups, const reduction& about) {
     bucket_questions_.emplace(groups.far_groups(), of_, about,
                               keyed_rows{.wants_least = far_medians<T>::has_bounds,
@@ -211,8 +267,9 @@ class collector_of final : public group_collector {
       }
     }
   }
-  void ask(row_questions& questions, group_table& table, std::size_t first, std::size_t rows) {
-    of_.ask_about_groups(where_, [&] { questions.ask(of_.home(), first, rows); });
+  void ask_or_skip(row_questions& questions, group_table& table, std::size_t first, std::size_t rows) {
+    if (where_of_part_ == work::here) return questions.skip(first);
+    with_costs([&] { questions.ask(of_.home(), first, rows); });
     for (std::size_t at = first; at < first + rows; at = questions.next_after(at, first + rows)) {
       const std::byte* const answer = questions.answer_about(at);
       for (std::size_t group = 0; answer != nullptr && group < questions.groups(); ++group) {
@@ -221,6 +278,11 @@ class collector_of final : public group_collector {
         if (is_new) number = table.number_of_far_group(group);
       }
     }
+  }
+  // Of a part where others have chosen, they learn.
+  template <typename Ask>
+  void with_costs(const Ask& question) const {
+    by_part_ ? question() : of_.ask_about_groups(kind(needs_medians_), where_, question);
   }
   [[nodiscard]] static bool has_answers(const row_questions& questions, std::size_t first, std::size_t rows) {
     std::size_t at = first;
@@ -280,7 +342,9 @@ class collector_of final : public group_collector {
     far_medians_.reset();
     bucket_questions_.reset();
     list_questions_.reset();
-    medians_.emplace(of_.known(numbers_));
+    gives_up_ = false;
+    where_ = work::here;
+    if (!medians_) medians_.emplace(of_.known(numbers_));
     return true;
   }
 
@@ -305,12 +369,13 @@ class collector_of final : public group_collector {
                          (!needs_bounds_ || rows.groups <= most_groups_of<T>(reduction_kind::group_bounds));
     const bool is_any = (needs_sums_ || needs_bounds_) && rows.groups > 0;
     if (is_any && are_few) {
-      of_.ask_about_groups(where_, [&] {
+      with_costs([&] {
         if (needs_sums_) add_sums(rows);
         if (needs_bounds_) add_bounds(rows);
       });
     }
-    if ((is_any && !are_few) || medians_) add_row_by_row(rows, is_any && !are_few);
+    const bool has_medians = medians_ && !far_medians_;
+    if ((is_any && !are_few) || has_medians) add_row_by_row(rows, is_any && !are_few);
   }
   void count_rows(const grouped_rows& rows) {
     for (const std::uint32_t group : rows.group_of) {
@@ -334,7 +399,7 @@ class collector_of final : public group_collector {
         if (count > 0) use(values_[group], count, answer, group, first);
       }
     };
-    numbers_.visit_group_answers(rows.first, rows.short_group_of, how, visit, where_);
+    numbers_.visit_group_answers(rows.first, rows.short_group_of, how, visit, where_of_part_);
   }
   // Of the pages that the far tier would be asked about at once, which it adds up first (keyed_rows).
   template <typename Sum>
@@ -383,10 +448,11 @@ class collector_of final : public group_collector {
   // `adds`: to sums and bounds.
   void add_row_by_row(const grouped_rows& rows, bool adds) {
     const interval<T> valid = of_.valid(numbers_);
-    if (medians_ && !medians_->expect(rows.groups)) medians_.reset();
+    const bool has_medians = medians_ && !far_medians_;
+    if (has_medians && !medians_->expect(rows.groups)) medians_.reset();
     const bool stores = needs_medians_ && !medians_ && pass_ > 0;
     for_parts(rows, [&](std::span<const std::uint32_t> groups, std::span<const T> part) {
-      if (medians_) medians_->add(groups, part, valid);
+      if (has_medians && medians_) medians_->add(groups, part, valid);
       for (std::size_t i = 0; (adds || stores) && i < part.size(); ++i) {
         if (groups[i] == group_table::none || !(part[i] >= valid.lowest && part[i] <= valid.highest)) continue;
         if (adds) values_[groups[i]].add(part[i]);
@@ -409,10 +475,13 @@ class collector_of final : public group_collector {
   bool needs_others_ = false;
   bool counts_rows_ = false;
   work where_ = work::here;
+  bool by_part_ = false;  // the first pass is answered for where each part is cheaper
+  work where_of_part_ = work::here;
+  bool gives_up_ = false;  // the other medians are found here, from the next pass on
   unsigned pass_ = 0;
   std::optional<row_questions> questions_;  // if there may be some: sums are added in their way in any case
   std::vector<std::uint32_t> far_group_numbers_;
-  std::optional<group_medians<T>> medians_;  // as long as there are few groups
+  std::optional<group_medians<T>> medians_;  // as long as there are few groups; used unless there are the others
   std::optional<far_medians<T>> far_medians_;
   bool lists_ = false;                             // in this pass
   std::optional<row_questions> bucket_questions_;  // for these

@@ -1,12 +1,14 @@
-// What questions about the columns of a far::dataframe cost, as the questions themselves show, and where the next one
-// is answered (docs/decisions/0080-rent-or-buy.md).
+// What questions about the columns of a far::dataframe cost, as the questions themselves show, and where the next ones
+// are answered (docs/decisions/0080-rent-or-buy.md, 0132-parts-of-questions.md).
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "far/runtime.h"
 #include "far/summary.h"
@@ -38,70 +40,169 @@ class question_meter {
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-// What a page costs, of all columns of a frame. Any number of threads; a sample may get lost.
-class page_costs {
+[[nodiscard]] constexpr work other_than(work where) {
+  return where == work::there ? work::here : work::there;
+}
+
+// What a page that is away costs where it is asked about, and where it is fetched, in questions of one kind. A question
+// goes over its pages in parts. Each part takes the cheaper way, as the parts before it have shown, and now and then
+// the other one, to see whether it is cheaper by now: then what that costs more is at most a 32nd of the time of all
+// parts, and what a part surprises with is saved up again before the next try. Any number of threads; a sample may get
+// lost.
+class part_costs {
  public:
-  // Nanoseconds, for a page that the far tier is asked about once, and for one that is fetched and makes another leave.
-  // Until there are samples: as over a link of 25 Gb/s.
-  [[nodiscard]] double asked_ns() const { return asked_ns_.load(std::memory_order_relaxed); }
-  [[nodiscard]] double fetched_ns() const { return fetched_ns_.load(std::memory_order_relaxed); }
+  // Of fewer pages a part costs what a round trip costs, so it teaches nothing, and is fetched.
+  static constexpr std::size_t fewest_pages = 64;
+  static constexpr double share_of_tries = 1.0 / 32;
+
   // Whether the far tier answers questions; one that does not has its pages fetched one by one.
   [[nodiscard]] bool answers() const { return answers_.load(std::memory_order_relaxed); }
-
-  void learn(work where, const question_cost& cost) {
-    if (where == work::there) {
-      if (cost.asked_pages >= fewest_pages)
-        add_sample(asked_ns_, cost.elapsed_ns / static_cast<double>(cost.asked_pages));
-      if (cost.asked_pages == 0 && cost.fetched_pages >= fewest_pages) answers_.store(false, std::memory_order_relaxed);
-    } else if (cost.fetched_pages >= fewest_pages) {
-      add_sample(fetched_ns_, cost.elapsed_ns / static_cast<double>(cost.fetched_pages));
-    }
+  // Nanoseconds for a page; nothing until two parts have told.
+  [[nodiscard]] std::optional<double> page_ns(work where) const {
+    const side& one = side_of(where);
+    if (one.samples.load(std::memory_order_relaxed) < samples_at_first) return std::nullopt;
+    return one.page_ns.load(std::memory_order_relaxed);
   }
+  // The cheaper way; nothing as long as one of them was not tried.
+  [[nodiscard]] std::optional<work> better() const {
+    const std::optional<double> asked = page_ns(work::there);
+    const std::optional<double> fetched = page_ns(work::here);
+    if (!asked || !fetched) return std::nullopt;
+    return *asked <= *fetched ? work::there : work::here;
+  }
+
+  // Where the next part is answered, of which so many pages are away.
+  [[nodiscard]] work choose(std::size_t pages) const {
+    if (pages < fewest_pages || !answers()) return work::here;
+    const std::optional<work> cheaper = better();
+    if (!cheaper) return page_ns(work::there) ? work::here : work::there;
+    const double more_ns = (*page_ns(other_than(*cheaper)) - *page_ns(*cheaper)) * static_cast<double>(pages);
+    const bool is_try = parts_since_try_.load(std::memory_order_relaxed) >= parts_between_tries &&
+                        saved_ns_.load(std::memory_order_relaxed) >= more_ns;
+    return is_try ? other_than(*cheaper) : *cheaper;
+  }
+  // What the part has cost. `elapsed_ns`: for kinds that go over their pages several times, of all passes.
+  void learn(work where, std::size_t pages, double elapsed_ns) {
+    if (pages < fewest_pages) return;
+    if (const std::optional<work> cheaper = better()) {
+      const bool is_try = where != *cheaper;
+      // More than the other way would have cost, as far as is known: that was the price of having tried.
+      const double more_ns = elapsed_ns - *page_ns(other_than(where)) * static_cast<double>(pages);
+      double saved = saved_ns_.load(std::memory_order_relaxed);
+      saved = is_try ? saved - more_ns : saved + elapsed_ns * share_of_tries - std::max(0.0, more_ns);
+      // What is left after a try is not kept: tries do not come in a row.
+      saved_ns_.store(is_try ? std::min(0.0, saved) : saved, std::memory_order_relaxed);
+      parts_since_try_.store(is_try ? 0 : parts_since_try_.load(std::memory_order_relaxed) + 1,
+                             std::memory_order_relaxed);
+    }
+    add_sample(side_of(where), elapsed_ns / static_cast<double>(pages));
+  }
+  // All pages of a part were fetched although it was asked about.
+  void note_no_answers() { answers_.store(false, std::memory_order_relaxed); }
 
  private:
-  // Fewer cost what a round trip and the rest of the question cost.
-  static constexpr std::uint64_t fewest_pages = 64;
+  static constexpr std::uint32_t samples_at_first = 2;
+  static constexpr std::uint32_t parts_between_tries = 8;
 
-  // A sample in which the processor was away for long counts little.
-  static void add_sample(std::atomic<double>& average, double sample) {
-    const double before = average.load(std::memory_order_relaxed);
-    average.store(before + (std::min(sample, 4 * before) - before) / 4, std::memory_order_relaxed);
+  struct side {
+    std::atomic<double> page_ns{0};
+    std::atomic<std::uint32_t> samples{0};
+  };
+
+  // The processor may have been away during one of the first two; of the others, one in which it was away for long
+  // counts as twice what was expected.
+  static void add_sample(side& of, double sample) {
+    const double before = of.page_ns.load(std::memory_order_relaxed);
+    const std::uint32_t samples = of.samples.load(std::memory_order_relaxed);
+    double after = sample;
+    if (samples == 1) after = std::min(before, sample);
+    if (samples > 1) after = (before + std::min(sample, 2 * before)) / 2;
+    of.page_ns.store(after, std::memory_order_relaxed);
+    if (samples < samples_at_first) of.samples.store(samples + 1, std::memory_order_relaxed);
   }
+  [[nodiscard]] side& side_of(work where) { return sides_[where == work::there ? 0 : 1]; }
+  [[nodiscard]] const side& side_of(work where) const { return sides_[where == work::there ? 0 : 1]; }
 
-  std::atomic<double> asked_ns_{600};
-  std::atomic<double> fetched_ns_{2400};
+  std::array<side, 2> sides_;
+  std::atomic<double> saved_ns_{0};  // for tries
+  std::atomic<std::uint32_t> parts_since_try_{0};
   std::atomic<bool> answers_{true};
 };
 
-// Of questions that send the groups of the numbers along, and of all others.
-struct frame_costs {
-  page_costs plain;
-  page_costs grouped;
+// A part of a question, from here to its end. `passes`: how often the question goes over its pages, if only the first
+// time is a part.
+class costly_part {
+ public:
+  costly_part(part_costs& costs, std::size_t pages) : costly_part(costs, pages, costs.choose(pages), 1) {}
+  costly_part(part_costs& costs, std::size_t pages, work where, unsigned passes)
+      : costs_(costs), pages_(pages), where_(where), passes_(passes) {}
+  costly_part(const costly_part&) = delete;
+  costly_part& operator=(const costly_part&) = delete;
+  // Parts that an exception ended early are samples like others.
+  ~costly_part() {
+    const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - began_;
+    costs_.learn(where_, pages_, elapsed.count() * passes_);
+  }
+
+  [[nodiscard]] work where() const { return where_; }
+
+ private:
+  part_costs& costs_;
+  std::size_t pages_;
+  work where_;
+  unsigned passes_;
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
-// Where questions about one column are answered. A column that stays in local memory once it is there is a thing to
-// rent or to buy: it is asked where it is until that would have cost as much as fetching it. So whatever questions
-// come, they cost at most twice what the best choice had cost. A larger one is asked as long as that is the cheaper
-// way.
+// Kinds of questions, which cost differently. Of those about groups, one is a part of the next.
+enum class question_kind : std::uint8_t {
+  pages,    // each page has an answer of its own
+  ranks,    // several passes over all pages
+  keys,     // counts of groups: of their numbers nothing is read
+  groups,   // sums and bounds of groups
+  medians,  // of groups
+};
+inline constexpr std::size_t question_kinds = 5;
+
+// Of all columns of a frame, which lie in one far tier.
+class frame_costs {
+ public:
+  [[nodiscard]] part_costs& of(question_kind kind) { return all_[static_cast<std::size_t>(kind)]; }
+
+ private:
+  std::array<part_costs, question_kinds> all_;
+};
+
+// Where questions about one column are answered that stays in local memory once it is there. It is a thing to rent or
+// to buy: it is asked where it is until that would have cost as much as fetching it. So whatever questions come, they
+// cost at most twice what the best choice had cost.
 class question_place {
  public:
   // For a question that goes over `pages` pages `passes` times. A few pages are fetched: that takes one wait, as asking
   // does.
-  [[nodiscard]] work choose(const page_costs& costs, std::size_t pages, unsigned passes, bool stays) const {
+  [[nodiscard]] work choose(const part_costs& costs, std::size_t pages, unsigned passes) const {
     if (pages <= few_pages || !costs.answers()) return work::here;
-    const double asking = static_cast<double>(pages) * passes * costs.asked_ns();
-    const double fetching = static_cast<double>(pages) * costs.fetched_ns();
-    if (!stays) return asking <= fetching * passes ? work::there : work::here;
+    const double asking = static_cast<double>(pages) * passes * costs.page_ns(work::there).value_or(guessed_asked_ns);
+    const double fetching = static_cast<double>(pages) * costs.page_ns(work::here).value_or(guessed_fetched_ns);
     return spent_ns_.load(std::memory_order_relaxed) + asking < fetching ? work::there : work::here;
   }
-  void learn(const page_costs& costs, work where, const question_cost& cost) {
-    const double rent = static_cast<double>(cost.asked_pages) * costs.asked_ns();
-    const double before = spent_ns_.load(std::memory_order_relaxed);
-    spent_ns_.store(where == work::here ? 0 : before + rent, std::memory_order_relaxed);
+  // Both learn from a question, or a part of it.
+  void learn(part_costs& costs, work where, const question_cost& cost) {
+    if (where == work::here) {
+      costs.learn(where, cost.fetched_pages, cost.elapsed_ns);
+      return spent_ns_.store(0, std::memory_order_relaxed);
+    }
+    costs.learn(where, cost.asked_pages, cost.elapsed_ns);
+    if (cost.asked_pages == 0 && cost.fetched_pages >= part_costs::fewest_pages) costs.note_no_answers();
+    const double rent = static_cast<double>(cost.asked_pages) * costs.page_ns(work::there).value_or(guessed_asked_ns);
+    spent_ns_.store(spent_ns_.load(std::memory_order_relaxed) + rent, std::memory_order_relaxed);
   }
 
  private:
   static constexpr std::size_t few_pages = 16;
+  // Until questions have shown more: as over a link of 25 Gb/s. The price is known once the first column was fetched.
+  static constexpr double guessed_asked_ns = 600;
+  static constexpr double guessed_fetched_ns = 2400;
 
   std::atomic<double> spent_ns_{0};  // on asking, since it was fetched
 };

@@ -26,8 +26,10 @@ class rank_questions {
  public:
   using T = typename Numbers::value_type;
 
-  // About the numbers of the interval. Requires: `all` lasts as long; the interval is not empty.
-  rank_questions(const Numbers& all, const interval<T>& within) : all_(all), within_(within), questions_(all, within) {}
+  // About the numbers of the interval; `costs` as of unordered_questions. Requires: `all` lasts as long; the interval
+  // is not empty.
+  rank_questions(const Numbers& all, const interval<T>& within, part_costs* costs)
+      : all_(all), within_(within), questions_(all, within, costs) {}
 
   // How many there are, the least and the greatest. The sum is none of them.
   [[nodiscard]] std::optional<summary<T>> bounds() {

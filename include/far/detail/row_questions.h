@@ -68,6 +68,12 @@ class row_questions {
     for (question_about_rows& one : asked_) one.is_answered = one.is_answered && lists_all(one.answer.data());
   }
 
+  // Nothing is asked about these rows.
+  void skip(std::size_t first) {
+    first_ = first;
+    asked_.clear();
+  }
+
   // The one about this row; null if there is none.
   [[nodiscard]] const std::byte* answer_about(std::size_t row) const {
     if (rows_.rows == 0) return nullptr;

@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "far/detail/chunk.h"
 #include "far/detail/pointer.h"
+#include "far/detail/question_costs.h"
 #include "far/detail/reduction.h"
 #include "far/detail/sequence.h"
 #include "far/detail/visitor.h"
@@ -77,8 +79,10 @@ class unordered_questions {
  public:
   using T = typename Numbers::value_type;
 
-  // About the numbers of the interval. Requires: `all` lasts as long.
-  unordered_questions(const Numbers& all, const interval<T>& within) : all_(all), within_(within) {}
+  // About the numbers of the interval. `costs`: if not null, they choose for some pages at a time whether these are
+  // asked about, or fetched, and learn from it. Requires: `all` lasts as long.
+  unordered_questions(const Numbers& all, const interval<T>& within, part_costs* costs)
+      : all_(all), within_(within), costs_(costs) {}
 
   // With fewer pages, it is not worth it.
   [[nodiscard]] bool has_many() const {
@@ -96,10 +100,17 @@ class unordered_questions {
     std::size_t questions = 0;
     std::size_t answered = 0;
     // The first ones tell whether it is worth it.
-    for (std::size_t first = 0, end = 0, window = 1024; first < all_.size(); first = end, window = 8192) {
+    for (std::size_t first = 0, end = 0, window = 1024; first < all_.size(); first = end) {
       end = std::min(all_.size(), first + window * on_a_page);
+      if (costs_ == nullptr) window = 8192;
       unanswered_.clear();
       find_pages(first, end);
+      std::optional<costly_part> part;
+      if (costs_ != nullptr) part.emplace(*costs_, away_.size());
+      if (part && part->where() == work::here) {
+        read_all(first, end, use_numbers);
+        continue;
+      }
       for (std::size_t pages = most_pages; pages > 0; pages /= 2) {
         asked.rows = static_cast<std::uint32_t>(pages * on_a_page);
         take_questions(pages);
@@ -168,6 +179,18 @@ class unordered_questions {
       ask_about_rows(all_.home(), how, std::span(asked_).subspan(begin, std::min(together, asked_.size() - begin)));
     });
   }
+  // They are fetched, some pages ahead of those that are read.
+  void read_all(std::size_t first, std::size_t end, const visitor<std::span<const T>>& use) {
+    constexpr std::size_t piece = 32 * on_a_page;
+    all_.prefetch(first, std::min(piece, end - first));
+    for (std::size_t at = first; at < end; at += numbers_.size()) {
+      numbers_.resize(std::min(piece, end - at));
+      const std::size_t next = at + numbers_.size();
+      if (next < end) all_.prefetch(next, std::min(piece, end - next));
+      all_.read(at, std::span<T>(numbers_));
+      use(numbers_);
+    }
+  }
   // Numbers that are not here stay where they are, so that the next question may be about them.
   void read_unanswered(std::size_t first, std::size_t end, const visitor<std::span<const T>>& use) {
     std::sort(unanswered_.begin(), unanswered_.end());
@@ -182,6 +205,7 @@ class unordered_questions {
 
   const Numbers& all_;
   interval<T> within_;
+  part_costs* costs_;
   std::vector<const std::byte*> pages_;
   std::vector<std::uint64_t> places_;  // of these
   std::vector<std::pair<std::uint64_t, const std::byte*>> away_;
