@@ -33,6 +33,7 @@ struct guard {
   bool needed = false;  // others rely on it
   bool left_out = false;
   bool hoisted = false;  // `before` is the end of a loop's preheader
+  bool in_loop = false;  // `before` is in a loop
 };
 
 // Guards that are checked together, in front of the first one, so that their misses overlap.
@@ -108,6 +109,7 @@ class guarder : function_pass {
   bool is_object(const llvm::Instruction& access) const;
   bool joins(batch& together, guard& one);
   void emit(const batch& together);
+  llvm::Value* has_evicted(llvm::IRBuilder<>& at);
   void emit_hot(const guard& one);
   void emit_read(llvm::LoadInst& load);
 
@@ -237,7 +239,8 @@ void guarder::consider(llvm::Instruction& access) {
                     .write = writes,
                     .hot = hot,
                     .emitted = why == nullptr,
-                    .hoisted = before != &access};
+                    .hoisted = before != &access,
+                    .in_loop = loops_.getLoopFor(before->getParent()) != nullptr};
   const bool covered = why == nullptr && is_covered(fresh);
   const char* const unwanted = why != nullptr || covered || hot ? nullptr : why_unwanted(access);
   const char* const elided = covered ? "behind an access of the same object" : unwanted != nullptr ? unwanted : why;
@@ -275,21 +278,26 @@ bool guarder::joins(batch& together, guard& one) {
   return true;
 }
 
+// A guard in a loop looks at the page's state, and one outside of loops asks first whether any page has left: the slow
+// path looks at the state, too, so less code has to.
 void guarder::emit(const batch& together) {
   llvm::Instruction* const place = together.front()->before;
   llvm::IRBuilder<> at(place);
   llvm::SmallVector<llvm::Value*, most_in_batch> pointers;
   llvm::Value* states = nullptr;
+  const bool in_loop = together.front()->in_loop;
   std::uint64_t written = 0;
   for (const guard* const one : together) {
     // In front of a loop, the address may be one that the loop would never access, and then LLVM may know nothing of
     // it.
     pointers.push_back(one->hoisted ? at.CreateFreeze(one->pointer) : one->pointer);
-    llvm::Value* const state = emit_.state_of(at, pointers.back());
-    states = states == nullptr ? state : at.CreateOr(states, state);
+    if (in_loop) {
+      llvm::Value* const state = emit_.state_of(at, pointers.back());
+      states = states == nullptr ? state : at.CreateOr(states, state);
+    }
     if (one->write) written |= std::uint64_t{1} << (pointers.size() - 1);
   }
-  llvm::Value* const calls = at.CreateICmpUGT(states, at.getInt8(last_quiet_state));
+  llvm::Value* const calls = in_loop ? at.CreateICmpUGT(states, at.getInt8(last_quiet_state)) : has_evicted(at);
   llvm::Instruction* const then = llvm::SplitBlockAndInsertIfThen(
       calls, place, false, llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
   llvm::IRBuilder<> slow(then);
@@ -331,13 +339,16 @@ void guarder::emit_read(llvm::LoadInst& load) {
 }
 
 // Before the first page has left, all of them stay.
+llvm::Value* guarder::has_evicted(llvm::IRBuilder<>& at) {
+  llvm::Value* const count = at.CreateLoad(at.getInt64Ty(), emit_.load(at, field::has_evicted));
+  return at.CreateICmpNE(count, at.getInt64(0));
+}
+
 void guarder::emit_hot(const guard& one) {
   llvm::IRBuilder<> at(one.before);
   llvm::Value* const pointer = one.hoisted ? at.CreateFreeze(one.pointer) : one.pointer;
-  llvm::Value* const evicted = at.CreateLoad(at.getInt64Ty(), emit_.load(at, field::has_evicted));
-  llvm::Instruction* const then =
-      llvm::SplitBlockAndInsertIfThen(at.CreateICmpNE(evicted, at.getInt64(0)), one.before, false,
-                                      llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
+  llvm::Instruction* const then = llvm::SplitBlockAndInsertIfThen(
+      has_evicted(at), one.before, false, llvm::MDBuilder(function_.getContext()).createUnlikelyBranchWeights());
   llvm::IRBuilder<> slow(then);
   slow.CreateCall(emit_.hot(), {pointer, slow.getInt64(one.write ? 1 : 0), emit_.site_of(function_)})
       ->setCallingConv(llvm::CallingConv::PreserveMost);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,13 +54,14 @@ struct request {
   bool off = false;
   bool lto = false;                  // the passes run when it is linked
   bool links = true;                 // unless an option says otherwise
-  std::string language;              // of the files that follow, or empty: by their names
+  std::string language;              // of the files that follow; by their names if it is empty or "none"
   std::vector<std::string> inputs;   // files, other than headers
   bool libraries = false;            // -lNAME
   bool no_c_library = false;         // -nostdlib and the like
   bool c_library = false;            // named nevertheless
   bool foreign = false;              // for another processor, another system, or the kernel
-  bool narrow = false;               // for 32 bits
+  bool narrow = false;               // for 32 bits, by the target
+  std::string width;                 // -m32 and the like, which count more than the target, wherever they stand
   std::string object_bytes;          // of -ffar-objects, or empty
   std::string profile;               // a folder of `farheap trace`, or empty
   std::vector<std::string> passed;   // clang's own
@@ -119,18 +121,40 @@ bool takes_next(std::string_view option) {
 }
 
 bool prevents_linking(std::string_view option) {
-  constexpr std::array some{"-c",     "-S",           "-E",        "-M",        "-MM",       "-fsyntax-only",
-                            "-r",     "--precompile", "--analyze", "-emit-ast", "--version", "-###",
-                            "--help", "-emit-pch"};
+  constexpr std::array some{"-c",
+                            "-S",
+                            "-E",
+                            "-M",
+                            "-MM",
+                            "-fsyntax-only",
+                            "-r",
+                            "--precompile",
+                            "--analyze",
+                            "-emit-ast",
+                            "--version",
+                            "-###",
+                            "--help",
+                            "-emit-pch",
+                            "--compile",
+                            "--assemble",
+                            "--preprocess",
+                            "-verify-pch",
+                            "--emit-static-lib",
+                            "--driver-mode=cpp"};
   return std::any_of(some.begin(), some.end(), [&](const char* one) { return option == one; });
+}
+
+bool is_own(std::string_view option) {
+  return starts_with(option, "--farheap-") || starts_with(option, "-ffar-profile") || option == "-ffar-objects" ||
+         starts_with(option, "-ffar-objects=");
 }
 
 // Takes our own option out; everything else is clang's.
 bool take_own(std::string_view name, std::string_view option, request& wanted) {
-  constexpr std::string_view own = "--farheap-";
   constexpr std::string_view report = "--farheap-report=";
   constexpr std::string_view profile = "-ffar-profile";
   constexpr std::string_view objects = "-ffar-objects";
+  if (!is_own(option)) return false;
   if (starts_with(option, profile)) {
     if (option.size() < profile.size() + 2 || option[profile.size()] != '=') {
       fail(name, "'" + std::string(option) +
@@ -139,7 +163,7 @@ bool take_own(std::string_view name, std::string_view option, request& wanted) {
     wanted.profile = option.substr(profile.size() + 1);
     return true;
   }
-  if (option == objects || (starts_with(option, objects) && option[objects.size()] == '=')) {
+  if (starts_with(option, objects)) {
     wanted.object_bytes = option == objects ? "64" : option.substr(objects.size() + 1);
     constexpr std::array sizes{"64", "128", "256", "512"};
     if (std::find(sizes.begin(), sizes.end(), wanted.object_bytes) == sizes.end()) {
@@ -147,7 +171,6 @@ bool take_own(std::string_view name, std::string_view option, request& wanted) {
     }
     return true;
   }
-  if (!starts_with(option, own)) return false;
   if (option == "--farheap-off") {
     wanted.off = true;
   } else if (option == "--farheap-no-streams") {
@@ -171,10 +194,15 @@ void read_target(std::string_view target, request& wanted) {
   wanted.narrow = is_narrow;
 }
 
+[[nodiscard]] bool is_for_us(const request& wanted) {
+  const bool is_wide = wanted.width.empty() ? !wanted.narrow : wanted.width == "-m64";
+  return is_wide && !wanted.foreign;
+}
+
 // Whether the file becomes a precompiled header, which is not linked: by the language that -x says, or by its name.
 bool is_header(std::string_view path, const std::string& language) {
   constexpr std::array endings{".h", ".hh", ".hp", ".hpp", ".hxx", ".h++", ".H"};
-  if (!language.empty()) return language.find("header") != language.npos;
+  if (!language.empty() && language != "none") return language.find("header") != language.npos;
   const std::string ending = std::filesystem::path(path).extension().string();
   return std::find(endings.begin(), endings.end(), ending) != endings.end();
 }
@@ -198,7 +226,7 @@ std::size_t read_option(const std::vector<std::string>& words, std::size_t i, re
   if (takes_next(option) && i + 1 < words.size()) {
     if (option == "-target") read_target(words[i + 1], wanted);
     if (option == "-l") wanted.c_library |= words[i + 1] == "c";
-    if (option == "-x") wanted.language = words[i + 1] == "none" ? "" : words[i + 1];
+    if (option == "-x") wanted.language = words[i + 1];
     if (option == "-Xlinker") wanted.links &= !makes_object(words[i + 1]);
     return 2;
   }
@@ -209,8 +237,7 @@ std::size_t read_option(const std::vector<std::string>& words, std::size_t i, re
   if (option == "-mcmodel=kernel") wanted.foreign = true;
   if (starts_with(option, linker)) wanted.links &= !makes_object(option.substr(linker.size()));
   if (starts_with(option, language)) wanted.language = option.substr(language.size());
-  if (option == "-m32" || option == "-mx32" || option == "-m16") wanted.narrow = true;
-  if (option == "-m64") wanted.narrow = false;
+  if (option == "-m32" || option == "-mx32" || option == "-m16" || option == "-m64") wanted.width = option;
   if (option == "-nostdlib" || option == "-nodefaultlibs" || option == "-nolibc") wanted.no_c_library = true;
   if (option == "-lc" || starts_with(option, "-l:libc.")) wanted.c_library = true;
   if (starts_with(option, "-l")) {
@@ -249,23 +276,39 @@ std::vector<std::string> words_of(const std::string& path) {
   return words;
 }
 
-request read_arguments(std::string_view name, int count, char** arguments) {
-  request wanted;
-  wanted.for_cxx = name.size() >= 2 && name.substr(name.size() - 2) == "++";
-  for (int i = 1; i < count; ++i) {
-    const std::string_view option = arguments[i];
-    if (!take_own(name, option, wanted)) wanted.passed.emplace_back(option);
-  }
-  for (std::size_t i = 0; i < wanted.passed.size();) {
-    if (wanted.passed[i].size() > 1 && wanted.passed[i][0] == '@') {
-      const std::vector<std::string> words = words_of(wanted.passed[i++].substr(1));
-      for (std::size_t k = 0; k < words.size();) k += read_option(words, k, wanted);
+// Appends the words, and in place of response files what these say, which may be of further ones.
+void expand(std::string_view name, const std::vector<std::string>& words, int depth, std::vector<std::string>& all) {
+  constexpr int most_depth = 64;
+  for (const std::string& word : words) {
+    if (word.size() < 2 || word[0] != '@' || access(word.c_str() + 1, R_OK) != 0) {
+      all.push_back(word);
+    } else if (depth == most_depth) {
+      fail(name, "'" + word + "' leads to response files " + std::to_string(most_depth) + " deep; one includes itself");
     } else {
-      i += read_option(wanted.passed, i, wanted);
+      expand(name, words_of(word.substr(1)), depth + 1, all);
     }
   }
+}
+
+// Response files with options of ours are replaced by their words, as clang would not know these. Others stay files:
+// they may have more words than a command line.
+request read_arguments(std::string_view name, const std::vector<std::string>& given) {
+  request wanted;
+  wanted.for_cxx = name.size() >= 2 && name.substr(name.size() - 2) == "++";
+  std::vector<std::string> all;
+  expand(name, given, 0, all);
+  const std::ptrdiff_t own = std::count_if(all.begin(), all.end(), is_own);
+  const bool are_in_files = own != std::count_if(given.begin(), given.end(), is_own);
+  all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& one) { return take_own(name, one, wanted); }),
+            all.end());
+  for (std::size_t i = 0; i < all.size();) i += read_option(all, i, wanted);
+  if (std::find(all.begin(), all.end(), "--driver-mode=cl") != all.end()) {
+    fail(name, "'--driver-mode=cl' is a command line for Windows, where there is no far memory; use clang-cl");
+  }
+  const std::vector<std::string>& passed = are_in_files ? all : given;
+  std::remove_copy_if(passed.begin(), passed.end(), std::back_inserter(wanted.passed), is_own);
   // The support is for x86-64 and Linux, and so are the passes.
-  wanted.links &= (wanted.libraries || !wanted.inputs.empty()) && !wanted.foreign && !wanted.narrow;
+  wanted.links &= (wanted.libraries || !wanted.inputs.empty()) && is_for_us(wanted);
   return wanted;
 }
 
@@ -431,6 +474,7 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
                    "%s: warning: without the C library the program has no far memory; add -lc, or --farheap-off\n",
                    std::string(name).c_str());
     }
+    command.emplace_back("--start-no-unused-arguments");
     command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
     // What the runtime looks for in the program.
     if (!wanted.object_bytes.empty() && !wanted.off) {
@@ -438,8 +482,20 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
     }
     command.insert(command.end(),
                    {"-Xlinker", find_part(name, runs_alone ? "libfarheap-alone.a" : "libfarheap-compiled.a")});
+    command.emplace_back("--end-no-unused-arguments");
   }
   return command;
+}
+
+std::vector<std::string> make_command(std::string_view name, const std::vector<std::string>& given) {
+  if (!given.empty() && starts_with(given[0], "-cc1")) {  // clang's inner tools take none of our options
+    std::vector<std::string> command{find_clang(name, false)};
+    command.insert(command.end(), given.begin(), given.end());
+    return command;
+  }
+  const request wanted = read_arguments(name, given);
+  check_inputs(name, wanted);
+  return command_of(name, wanted);
 }
 
 }  // namespace
@@ -452,9 +508,8 @@ int main(int count, char** arguments) {
     std::printf("%s", text.replace(text.find("{}"), 2, name).c_str());
     return 0;
   }
-  const request wanted = read_arguments(name, count, arguments);
-  check_inputs(name, wanted);
-  const std::vector<std::string> command = command_of(name, wanted);
+  const std::vector<std::string> given(arguments + 1, arguments + count);
+  const std::vector<std::string> command = make_command(name, given);
   std::vector<char*> words;
   words.reserve(command.size() + 1);
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));

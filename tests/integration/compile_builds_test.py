@@ -75,6 +75,46 @@ int main(int count, char** names) {
                 compiled(CLANG, *joined, "-o", program)
                 compiled(program, expected=7)
 
+    def test_response_files_may_hold_options_of_the_passes_and_further_files(self):
+        part = self.source("responded.c", GATHER)
+        report = self.directory / "responded.json"
+        text = self.directory / "responded.s"
+        inner = self.source("inner", f"--farheap-report='{report}' -S")
+        outer = self.source("outer", f"@{inner} -O2 {part}")
+        self.assertEqual(compiled(CLANG, "-Werror", f"@{outer}", "-o", text), "")
+        self.assertIn("__farheap", text.read_text())
+        self.assertTrue(report.read_text())
+        self.source("inner", "--farheap-off -S")
+        compiled(CLANG, f"@{outer}", "-o", text)
+        self.assertNotIn("__farheap", text.read_text())
+        # One without them is passed as it is: its words may be too many for a command line.
+        self.source("inner", "-c -DNAME=" + "'a b'" * 4)
+        self.source("outer", f"@{inner} -O2 {part}" + " -DX" * 600_000)
+        self.assertEqual(compiled(CLANG, "-Wall", "-Werror", f"@{outer}", "-o", self.directory / "responded.o"), "")
+        self.source("inner", f"--farheap-off @{inner}")
+        said = compiled(CLANG, f"@{outer}", expected=1)
+        self.assertRegex(said, r"^farheap-clang: error: '@.*inner' leads to response files 64 deep; one includes itself\n$")
+
+    def test_what_is_not_linked_is_not_told_of_the_support(self):
+        part = self.source("plain.c", "int main(void) { return 7; }\n")
+        header = self.source("plain.h", "int plain(void);\n")
+        pch = f"{header}.pch"
+        compiled(CLANG, "-x", "c-header", header, "-o", pch)
+        made = self.directory / "plain.out"
+        for options in [["--compile", part], ["--preprocess", part], ["--assemble", part], ["-verify-pch", pch],
+                        ["--driver-mode=cpp", part], ["-Xclang", "-fsyntax-only", "-fsyntax-only", part],
+                        ["--emit-static-lib", part], ["-c", "-x", "c", part, "-xnone", header]]:
+            with self.subTest(options):
+                output = [] if options[0] == "-verify-pch" or len(options) > 4 else ["-o", made]
+                self.assertEqual(compiled(CLANG, "-Werror", *options, *output), "")
+        self.assertNotIn(b"__farheap", made.read_bytes())
+        # What -x said of a name before is over.
+        said = compiled(CLANG, "-x", "c-header", header, "-xnone", part, "-###")
+        self.assertIn("c-header", said)
+        self.assertIn("19.", compiled(CLANG, "-cc1", "-version"))
+        said = compiled(CLANG, "--driver-mode=cl", "/c", part, expected=1)
+        self.assertRegex(said, r"^farheap-clang: error: '--driver-mode=cl' is .*; use clang-cl\n$")
+
     def test_options_of_the_passes_leave_the_assembler_alone(self):
         part = self.source("part.S", ".globl part\npart: mov $7, %eax\nret\n.section .note.GNU-stack\n")
         main = self.source("main-of-part.c", "int part(void);\nint main(void) { return part(); }\n")
@@ -93,7 +133,9 @@ int main(int count, char** names) {
         for options, has_code in [(["--target=x86_64-unknown-linux-musl"], True), (["--target=x86_64-w64-mingw32"], False),
                                   (["-target", "x86_64-w64-mingw32", "-m64"], False),
                                   (["--target=x86_64-apple-darwin"], False), (["--target=x86_64-unknown-none"], False),
-                                  (["-mcmodel=kernel"], False), (["--target=i686-linux-gnu", "-m64"], True)]:
+                                  (["-mcmodel=kernel"], False), (["--target=i686-linux-gnu", "-m64"], True),
+                                  (["-m64", "--target=i686-linux-gnu"], True),
+                                  (["-m32", "--target=x86_64-linux-gnu"], False)]:
             with self.subTest(options):
                 compiled(CLANG, "-O2", *options, "-S", part, "-o", text)
                 self.assertEqual("__farheap" in text.read_text(), has_code)
