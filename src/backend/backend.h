@@ -77,7 +77,12 @@ struct completion {
   // Of a read that has not failed, if there are several copies: the one that all of the bytes came from, at most 64; 0:
   // unknown.
   std::uint8_t source = 0;
+  // And one that answered with an error when it was asked for the same bytes, before that one; 0: none, or unknown.
+  std::uint8_t refused_by = 0;
 };
+
+// What is wrong with a copy of a page.
+enum class damage : std::uint8_t { wrong_bytes, unreadable };
 
 // A queue of transfers. Requires: destroyed before its backend, with nothing in flight.
 class channel {
@@ -268,13 +273,14 @@ class backend {
   virtual void prepare_fork() {}
   virtual void after_fork_in_parent() {}
 
-  // One copy of the slot has returned other bytes than were written, and another one the right ones; both are named by
-  // completion::source. The wrong copy is written again from a good one. Requires: the slot is allocated, and nobody
-  // writes to it.
-  virtual void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
+  // One copy of the slot has returned other bytes than were written, or an error, and another one the right bytes; they
+  // are named by completion::source and refused_by. The bad copy is written again from a good one. Requires: the slot
+  // is allocated, and nobody writes to it.
+  virtual void report_damage(slot_id slot, std::uint8_t bad, std::uint8_t right, damage kind) {
     static_cast<void>(slot);
-    static_cast<void>(wrong);
+    static_cast<void>(bad);
     static_cast<void>(right);
+    static_cast<void>(kind);
   }
 
   // How many pages a second are scrubbed: read from all of their copies, though nobody needs them, and compared with

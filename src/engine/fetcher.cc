@@ -296,7 +296,7 @@ void fetcher::take(const backend::completion& arrived) {
     const std::size_t page = cookie.first + i;
     landed.sources[page] = bytes + i * page_bytes;
     if (shared_.checks.fit(landed.pages[page], landed.sources[page])) {
-      report_damage(landed, page, arrived.source);
+      report_damage(landed, page, arrived);
       continue;
     }
     landed.wrong = true;
@@ -306,14 +306,16 @@ void fetcher::take(const backend::completion& arrived) {
   if (--landed.outstanding_requests == 0) land(landed);
 }
 
-// The right bytes have come, from `right`: the copies that returned wrong ones can be mended.
-void fetcher::report_damage(const flight& landed, std::size_t page, std::uint8_t right) {
-  if (right == 0) return;
+// The right bytes have come: the copies that returned wrong ones, or none, can be mended.
+void fetcher::report_damage(const flight& landed, std::size_t page, const backend::completion& arrived) {
+  const std::uint8_t right = arrived.source;
+  if (right == 0 || (landed.avoid[page] == 0 && arrived.refused_by == 0)) return;
+  const backend::slot_id slot = shared_.pages.load(landed.pages[page]).place();
   for (std::uint64_t left = landed.avoid[page]; left != 0; left &= left - 1) {
     const auto wrong = static_cast<std::uint8_t>(std::countr_zero(left) + 1);
-    if (wrong == right) continue;
-    shared_.far.report_damage(shared_.pages.load(landed.pages[page]).place(), wrong, right);
+    if (wrong != right) shared_.far.report_damage(slot, wrong, right, backend::damage::wrong_bytes);
   }
+  if (arrived.refused_by != 0) shared_.far.report_damage(slot, arrived.refused_by, right, backend::damage::unreadable);
 }
 
 void fetcher::note_failure(flight& incoming, std::size_t first, std::size_t count, int error_code) {

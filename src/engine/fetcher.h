@@ -147,7 +147,7 @@ class fetcher {
   void land(flight& incoming) FAR_REQUIRES(lock);
   void end(flight& incoming);
   void take(const backend::completion& arrived) FAR_REQUIRES(lock);
-  void report_damage(const flight& landed, std::size_t page, std::uint8_t right) FAR_REQUIRES(lock);
+  void report_damage(const flight& landed, std::size_t page, const backend::completion& arrived) FAR_REQUIRES(lock);
   void note_failure(flight& incoming, std::size_t first, std::size_t count, int error_code);
   [[nodiscard]] bool start_due() FAR_REQUIRES(lock);
   [[nodiscard]] bool take_over_late() FAR_REQUIRES(lock);

@@ -122,8 +122,9 @@ void scrubber::arrive(const backend::completion& ended) {
 }
 
 bool scrubber::take(check& one, const backend::completion& ended) {
-  // A copy that cannot be read is the far tier's to look after.
+  // Bytes that cannot be had now are the far tier's to look after.
   if (ended.error_code != 0 || ended.source == 0) return false;
+  if (ended.refused_by != 0) one.refused_by = ended.refused_by;
   const std::uint64_t bit = std::uint64_t{1} << (ended.source - 1);
   const bool is_new = (one.seen & bit) == 0;
   if (is_new) {
@@ -142,10 +143,13 @@ bool scrubber::take(check& one, const backend::completion& ended) {
 // Every copy has been read: the far tier had none but those again.
 void scrubber::report(const check& one) {
   shared_.count.scrubbed_pages.add();
-  if (one.wrong == 0) return;
   if (one.right == 0) return tell_of_loss(one);
   for (std::uint64_t left = one.wrong; left != 0; left &= left - 1) {
-    shared_.far.report_damage(one.held.slot, static_cast<std::uint8_t>(std::countr_zero(left) + 1), one.right);
+    shared_.far.report_damage(one.held.slot, static_cast<std::uint8_t>(std::countr_zero(left) + 1), one.right,
+                              backend::damage::wrong_bytes);
+  }
+  if (one.refused_by != 0) {
+    shared_.far.report_damage(one.held.slot, one.refused_by, one.right, backend::damage::unreadable);
   }
 }
 

@@ -41,6 +41,7 @@ class scrubber {
     std::uint64_t seen = 0;   // a bit for each source
     std::uint64_t wrong = 0;  // of those
     std::uint8_t right = 0;   // a source; 0: none yet
+    std::uint8_t refused_by = 0;
     bool under_way = false;
   };
 

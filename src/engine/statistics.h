@@ -44,8 +44,8 @@ struct statistics {
   // Trouble.
   std::uint64_t backend_errors = 0;     // transfers that failed
   std::uint64_t over_budget_pages = 0;  // most pages ever held above the budget, because eviction could not go on
-  std::uint64_t damaged_copies = 0;  // copies of pages that held other bytes than were written, and are written again
-  std::uint64_t lost_pages = 0;      // pages whose bytes the far tier could not return, and that somebody needed
+  std::uint64_t damaged_copies = 0;     // copies of pages that were wrong, or not returned, and are written again
+  std::uint64_t lost_pages = 0;         // pages whose bytes the far tier could not return, and that somebody needed
 
   // Memory servers, and the redundancy on them (backend::capacity).
   std::uint64_t servers = 0;         // now

@@ -62,8 +62,9 @@ class simulated_backend final : public backend::backend {
   void close_claims_in_child() override { inner_->close_claims_in_child(); }
   [[nodiscard]] std::uint64_t tend() override { return std::min(inner_->tend(), chosen_.tended_every_ns); }
   [[nodiscard]] bool wants_tending() const override { return inner_->wants_tending(); }
-  void report_damage(far::backend::slot_id slot, std::uint8_t wrong, std::uint8_t right) override {
-    inner_->report_damage(slot, wrong, right);
+  void report_damage(far::backend::slot_id slot, std::uint8_t bad, std::uint8_t right,
+                     far::backend::damage kind) override {
+    inner_->report_damage(slot, bad, right, kind);
   }
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return inner_->scrubbed_pages_per_second(); }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return inner_->read_patience_ns(); }

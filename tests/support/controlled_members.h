@@ -30,9 +30,10 @@ class controlled final : public backend {
   bool holds_back_reads = false;
   bool holds_back_writes = false;
   bool waits_for_time = false;
-  int error_code = 0;          // of transfers that run from now on
-  bool has_forgotten = false;  // ESTALE for slots allocated before forget()
-  std::set<slot_id> unreadable;
+  int error_code = 0;            // of transfers that run from now on
+  bool has_forgotten = false;    // ESTALE for slots allocated before forget()
+  std::set<slot_id> unreadable;  // EIO, until the slot is written or freed
+  std::set<slot_id> unwritable;  // EIO, until it is freed
   int allocate_code = 0;
   std::uint64_t reads = 0;
   std::uint64_t writes = 0;
@@ -65,6 +66,9 @@ class controlled final : public backend {
   }
   void free(slot_id first, std::size_t count) override {
     if (before_free) before_free();
+    for (std::set<slot_id>* bad : {&unreadable, &unwritable}) {
+      bad->erase(bad->lower_bound(first), bad->lower_bound(first + count));
+    }
     slots_.free(first, count);
   }
   result<std::unique_ptr<channel>> open_channel(std::size_t depth) override;
@@ -128,13 +132,14 @@ class controlled::queue final : public channel {
     if (owner_.epochs_[io.slot] != owner_.epoch_) return ESTALE;
     std::byte* const stored = owner_.store_.data() + io.slot * page_bytes + io.offset_bytes;
     if (io.reduce != nullptr) return answer_rows(*io.reduce, io.buffer);
+    const std::size_t end = io.slot + (io.offset_bytes + io.length_bytes + page_bytes - 1) / page_bytes;
+    std::set<slot_id>& bad = io.op == operation::read ? owner_.unreadable : owner_.unwritable;
+    if (bad.lower_bound(io.slot) != bad.lower_bound(end)) return EIO;
     if (io.op == operation::read) {
-      const std::size_t end = io.slot + (io.offset_bytes + io.length_bytes + page_bytes - 1) / page_bytes;
-      const auto first_unreadable = owner_.unreadable.lower_bound(io.slot);
-      if (first_unreadable != owner_.unreadable.end() && *first_unreadable < end) return EIO;
       std::copy_n(stored, io.length_bytes, io.buffer);
     } else {
       std::copy_n(io.buffer, io.length_bytes, stored);
+      owner_.unreadable.erase(owner_.unreadable.lower_bound(io.slot), owner_.unreadable.lower_bound(end));
     }
     return 0;
   }

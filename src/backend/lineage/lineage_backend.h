@@ -63,9 +63,9 @@ class lineage_backend final : public backend {
     const backend* const own = own_.load();
     return own != nullptr ? own->scrubbed_pages_per_second() : 0;
   }
-  void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override {
+  void report_damage(slot_id slot, std::uint8_t bad, std::uint8_t right, damage kind) override {
     if (backend* const own = own_.load(); own != nullptr && slot >= own_base_) {
-      own->report_damage(slot - own_base_, wrong, right);
+      own->report_damage(slot - own_base_, bad, right, kind);
     }
   }
   [[nodiscard]] capacity report() const override;

@@ -25,6 +25,7 @@
 #include <span>
 
 #include "backend/backend.h"
+#include "backend/replicated/refusals.h"
 #include "backend/replicated/slot_set.h"
 #include "base/spin_lock.h"
 
@@ -40,6 +41,7 @@ struct copy {
   bool present = false;
   bool leaving = false;
   std::uint8_t member = 0;
+  refusal_count refusals{};
   slot_id first = 0;  // of the member's slots
   slot_set missing;
 };

@@ -240,14 +240,29 @@ bool layer::may_report(std::atomic<std::uint64_t>* last_ns) const {
   return last_ns->compare_exchange_strong(before_ns, now_ns);
 }
 
-void layer::note_damage(std::size_t wrong, std::size_t right) {
+void layer::note_damage(damage kind, std::size_t bad, std::size_t right) {
   const std::uint64_t count = damaged_slots_.fetch_add(1, std::memory_order_relaxed) + 1;
   call_for_attention();
   if (!may_report(&reported_damage_at_ns_)) return;
+  if (kind == damage::unreadable) {
+    log_line(log_level::warning,
+             "far tier %s did not return pages that it holds; they were read from %s, and are written again (damaged "
+             "page %llu); see that server's log, test its disk, and replace it if this goes on",
+             at(bad).name().c_str(), at(right).name().c_str(), static_cast<unsigned long long>(count));
+    return;
+  }
   log_line(log_level::warning,
            "far tier %s returned other bytes than were written to it; they were read from %s, and are written again "
            "(page %llu of this kind); test the memory of that server (dmesg, memtest), and replace it if this goes on",
-           at(wrong).name().c_str(), at(right).name().c_str(), static_cast<unsigned long long>(count));
+           at(bad).name().c_str(), at(right).name().c_str(), static_cast<unsigned long long>(count));
+}
+
+void layer::note_refusal(std::size_t index) {
+  if (!may_report(&reported_refusal_at_ns_)) return;
+  log_line(log_level::warning,
+           "far tier %s does not return or take pages that are being copied; others are used where there are any; see "
+           "that server's log, test its disk, and replace it if this goes on",
+           at(index).name().c_str());
 }
 
 void layer::report_unreadable(std::uint64_t number) {

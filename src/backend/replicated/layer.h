@@ -119,9 +119,10 @@ class layer {
   // tells the user when it changes.
   void note_error(std::size_t index, int error_code);
 
-  // A slot of one member held other bytes than were written, and misses them from now on. Says so at most once a
-  // second.
-  void note_damage(std::size_t wrong, std::size_t right);
+  // A slot of one member is damaged, and misses its bytes from now on. Says so at most once a second.
+  void note_damage(damage kind, std::size_t bad, std::size_t right);
+  // A member has refused to return or to take what was to be copied. The same.
+  void note_refusal(std::size_t index);
   [[nodiscard]] std::uint64_t damaged_slots() const { return damaged_slots_.load(std::memory_order_relaxed); }
 
   // A read could not be served, and never will: names who held the bytes, at most once a second.
@@ -192,6 +193,7 @@ class layer {
 
   std::atomic<std::uint64_t> reported_at_ns_{0};
   std::atomic<std::uint64_t> reported_damage_at_ns_{0};
+  std::atomic<std::uint64_t> reported_refusal_at_ns_{0};
   std::atomic<std::uint64_t> damaged_slots_{0};
   std::atomic<bool> waiting_reported_{false};
   bool shortage_reported_ = false;  // the reporter's own

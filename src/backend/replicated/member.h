@@ -73,6 +73,12 @@ enum class member_state : std::uint8_t { serving, suspect, lost, emptied };
   }
 }
 
+// Whether the server has answered that it cannot do what was asked with these slots, though it holds them: its disk
+// does not return a block, for example. It serves others, and may serve these later.
+[[nodiscard]] constexpr bool is_refusal(int error_code) {
+  return error_code == EIO;
+}
+
 // Thread-safe.
 class member {
  public:

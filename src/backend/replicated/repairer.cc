@@ -59,7 +59,13 @@ std::uint64_t repairer::step() {
   poll_channels();
   const member_care::found members = care_.step(now_ns);
   advance();
-  if (shared_.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_)) start_walk(false);
+  const bool is_called = shared_.take_attention() || (walk_again_ns_ != 0 && now_ns >= walk_again_ns_);
+  if (is_called && walking_ && !moving_) {
+    // Writes that go past a member call all the time: the groups at the end have their turn, too.
+    walk_found_work_ = true;
+  } else if (is_called) {
+    start_walk(false);
+  }
   if (walking_ && job_.now == phase::none && !rests(now_ns)) walk(now_ns);
   advance();
   if (job_.now != phase::none || (walking_ && !rests(now_ns))) return busy_interval_ns;
@@ -126,6 +132,7 @@ void repairer::start_walk(bool moving) {
   walk_found_work_ = false;
   walk_again_ns_ = 0;
   walk_missed_ = false;
+  sources_of_ = no_group;
   cursor_ = 0;
 }
 
@@ -134,8 +141,8 @@ void repairer::walk(std::uint64_t now_ns) {
   for (std::uint64_t looked_at = 0; looked_at < groups_a_step; ++looked_at) {
     if (cursor_ >= shared_.groups_end.load()) return end_walk(now_ns);
     if (look_at(cursor_)) {
-      walk_found_work_ = true;
       if (job_.now != phase::none) return;
+      walk_found_work_ = true;
     } else {
       ++cursor_;
     }
@@ -162,7 +169,7 @@ bool repairer::look_at(std::uint64_t number) {
   group& seen = shared_.group_at(number);
   bool available = false;
   std::size_t written_to = 0;  // servers
-  std::size_t forgotten = maximum_places;
+  std::size_t useless = maximum_places;
   {
     const lock_guard guard(seen.lock);
     if (!seen.placed) return false;
@@ -173,11 +180,12 @@ bool repairer::look_at(std::uint64_t number) {
       if (!held.present || held.leaving) continue;
       const member_state state = shared_.at(held.member).state();
       if (state == member_state::serving) serving |= static_cast<place_mask>(1u << place);
-      if (state == member_state::emptied) forgotten = place;
+      const bool is_broken = held.refusals.is_broken() && !shared_.is_kept_in_place() && is_held_elsewhere(seen, place);
+      if (state == member_state::emptied || (state == member_state::serving && is_broken)) useless = place;
     }
     written_to = seen.servers_of(shared_.view(), serving);
-    if (forgotten != maximum_places) {
-      begin_leaving(seen, number, forgotten);
+    if (useless != maximum_places) {
+      begin_leaving(seen, number, useless);
       return true;
     }
   }
@@ -319,6 +327,7 @@ bool repairer::begin_repair(std::uint64_t number) {
     if (is_move && !moving_) continue;
     walk_missed_ = true;
     if (!shared_.at(held.member).serves()) continue;
+    if (std::exchange(sources_of_, number) != number) sources_ = {};
     const std::size_t first = first_repairable(seen, place, stale);
     if (first == group_slots) continue;
     job_ = {};
@@ -367,11 +376,15 @@ bool repairer::begin_move(std::uint64_t number) {
 std::size_t repairer::first_repairable(const group& seen, std::size_t place, const slot_set& stale) const {
   std::size_t first = group_slots;
   for (std::size_t other = 0; other < seen.copies.size(); ++other) {
-    const copy& held = seen.copies[other];
-    if (other == place || !held.present || held.leaving || !shared_.at(held.member).serves()) continue;
-    first = std::min(first, (stale - held.missing).next(0));
+    if (other != place) first = std::min(first, found_in(seen, other, stale).next(0));
   }
   return first;
+}
+
+slot_set repairer::found_in(const group& seen, std::size_t source, const slot_set& wanted) const {
+  const copy& held = seen.copies[source];
+  if (!held.present || held.leaving || !shared_.at(held.member).serves()) return {};
+  return wanted - held.missing - sources_[source].refused;
 }
 
 void repairer::advance() {
@@ -380,6 +393,7 @@ void repairer::advance() {
     case phase::draining: return start_copying();
     case phase::reading:
     case phase::writing:
+    case phase::asking:
       if (job_.unsent) send();
       return;
     case phase::leaving: break;
@@ -389,11 +403,12 @@ void repairer::advance() {
     const lock_guard guard(shrunk.lock);
     const bool is_probed = shrunk.holds > 1;
     if (is_probed || !shrunk.drained(&job_.turned)) return;
+    walk_found_work_ = true;
     copy& leaving = shrunk.copies[job_.place];
     const member_state state = shared_.at(leaving.member).state();
     const bool is_read_by_children = shared_.is_kept_in_place() && shared_.at(leaving.member).may_serve_again();
-    const bool must_stay =
-        is_read_by_children || (state == member_state::serving && !is_whole_without(shrunk, job_.place));
+    const bool must_stay = is_read_by_children || (state == member_state::serving && !leaving.refusals.is_broken() &&
+                                                   !is_whole_without(shrunk, job_.place));
     if (must_stay || (state != member_state::emptied && !is_held_elsewhere(shrunk, job_.place))) {
       // A child was forked meanwhile; or a write that was under way has failed on all the others.
       leaving.leaving = false;
@@ -414,51 +429,86 @@ void repairer::start_copying() {
     const lock_guard guard(mended.lock);
     if (!mended.drained(&job_.turned)) return;
     const slot_set wanted = (mended.stale(job_.place) & job_.window.slots) - job_.window.touched;
-    for (std::size_t other = 0; other < mended.copies.size(); ++other) {
-      const copy& held = mended.copies[other];
-      if (other == job_.place || !held.present || held.leaving || !shared_.at(held.member).serves()) continue;
-      const slot_set found = wanted - held.missing;
-      const std::size_t first = found.next(0);
-      if (first == group_slots) continue;
-      const std::size_t count = found.run_from(first);
-      if (job_.count > 0 && (first > job_.first || (first == job_.first && count <= job_.count))) continue;
-      job_.first = first;
-      job_.count = count;
-      job_.source = other;
-    }
+    if (choose_source(mended, wanted)) job_.now = phase::reading;
   }
-  if (job_.count == 0) return close(false);
-  job_.now = phase::reading;
-  send();
+  if (job_.now == phase::reading) return send();
+  // They were written meanwhile, or those that have them are gone.
+  walk_found_work_ = true;
+  close(false);
+}
+
+// One that has not refused anything, if there is one; then the first of the slots, and as many as possible.
+bool repairer::choose_source(const group& mended, const slot_set& wanted) {
+  job_.count = 0;
+  for (std::size_t other = 0; other < mended.copies.size(); ++other) {
+    if (other == job_.place) continue;
+    const slot_set found = found_in(mended, other, wanted);
+    const std::size_t first = found.next(0);
+    if (first == group_slots) continue;
+    const std::size_t count = std::min(found.run_from(first), sources_[other].most);
+    const unsigned refusals = sources_[other].in_a_row;
+    const unsigned least = sources_[job_.source].in_a_row;
+    if (job_.count > 0 && refusals > least) continue;
+    if (job_.count > 0 && refusals == least && (first > job_.first || (first == job_.first && count <= job_.count))) {
+      continue;
+    }
+    job_.first = first;
+    job_.count = count;
+    job_.source = other;
+  }
+  return job_.count > 0;
 }
 
 void repairer::send() {
   group& mended = shared_.group_at(job_.group);
-  const bool reading = job_.now == phase::reading;
+  const bool writing = job_.now == phase::writing;
   copy used;
   {
     const lock_guard guard(mended.lock);
-    used = mended.copies[reading ? job_.source : job_.place];
+    used = mended.copies[job_.now == phase::reading ? job_.source : job_.place];
   }
-  const request moved{.op = reading ? operation::read : operation::write,
+  const std::size_t count = job_.now == phase::asking ? 1 : job_.count;
+  const request moved{.op = writing ? operation::write : operation::read,
                       .slot = used.first + job_.first,
                       .offset_bytes = 0,
-                      .length_bytes = static_cast<std::uint32_t>(job_.count * page_bytes),
+                      .length_bytes = static_cast<std::uint32_t>(count * page_bytes),
                       .buffer = buffer_,
                       .cookie = job_cookie};
   job_.unsent = channels_[used.member]->submit({&moved, 1}) == 0;
 }
 
 void repairer::on_moved(int error_code) {
-  if (error_code != 0) {
-    // The group's turn comes again with the next walk.
-    walk_missed_ = true;
-    ++cursor_;
-    return close(false);
-  }
+  if (job_.now == phase::asking || error_code != 0) return on_error(error_code);
   if (job_.now == phase::writing) return close(true);
+  sources_[job_.source].note_success();
   job_.now = phase::writing;
   send();
+}
+
+// After a source has refused, another one is asked, or for less. Otherwise the group's turn comes again with the next
+// walk.
+void repairer::on_error(int error_code) {
+  walk_missed_ = true;
+  group& mended = shared_.group_at(job_.group);
+  {
+    const lock_guard guard(mended.lock);
+    copy& target = mended.copies[job_.place];
+    if (job_.now == phase::asking) {
+      target.refusals.note(is_refusal(error_code));
+    } else if (is_refusal(error_code)) {
+      shared_.note_refusal(job_.now == phase::reading ? mended.copies[job_.source].member : target.member);
+    }
+  }
+  if (job_.now == phase::writing && is_refusal(error_code)) {
+    job_.now = phase::asking;
+    return send();
+  }
+  if (job_.now == phase::reading && is_refusal(error_code)) {
+    sources_[job_.source].note_refusal(job_.first, job_.count);
+  } else {
+    ++cursor_;
+  }
+  close(false);
 }
 
 void repairer::close(bool copied) {
@@ -468,6 +518,8 @@ void repairer::close(bool copied) {
     const slot_set moved = slot_set::range(job_.first, job_.count);
     const slot_set current = moved - job_.window.touched;
     mended.copies[job_.place].missing = mended.copies[job_.place].missing - current;
+    mended.copies[job_.place].refusals.note(false);
+    walk_found_work_ = true;
     repaired_slots_ += current.size();
     raced_slots_ += moved.size() - current.size();
   }

@@ -22,6 +22,7 @@
 #include "backend/backend.h"
 #include "backend/replicated/layer.h"
 #include "backend/replicated/member_care.h"
+#include "backend/replicated/refusals.h"
 
 namespace far::backend {
 
@@ -76,7 +77,8 @@ class repairer final : public queue_holder, private member_care::host {
   static constexpr std::uint64_t probe_cookie = 0;
   static constexpr std::uint64_t job_cookie = 1;
 
-  enum class phase : std::uint8_t { none, draining, reading, writing, leaving };
+  // asking: the copy has not taken what was written; whether it can be read.
+  enum class phase : std::uint8_t { none, draining, reading, writing, asking, leaving };
 
   // The transfers under way.
   struct job {
@@ -119,11 +121,16 @@ class repairer final : public queue_holder, private member_care::host {
   [[nodiscard]] bool is_held_elsewhere(const group& seen, std::size_t place) const FAR_REQUIRES(seen.lock);
   [[nodiscard]] std::size_t first_repairable(const group& seen, std::size_t place, const slot_set& stale) const
       FAR_REQUIRES(seen.lock);
+  // Those of the slots that can be copied from the copy in place `source`.
+  [[nodiscard]] slot_set found_in(const group& seen, std::size_t source, const slot_set& wanted) const
+      FAR_REQUIRES(seen.lock);
   void begin_leaving(group& shrunk, std::uint64_t number, std::size_t place) FAR_REQUIRES(shrunk.lock);
   void advance();
   void start_copying();
+  [[nodiscard]] bool choose_source(const group& mended, const slot_set& wanted) FAR_REQUIRES(mended.lock);
   void send();
   void on_moved(int error_code);
+  void on_error(int error_code);
   void close(bool copied);
 
   layer& shared_;
@@ -134,6 +141,8 @@ class repairer final : public queue_holder, private member_care::host {
   std::array<held_group, maximum_members> held_;    // the same
   std::byte* const buffer_;
   job job_;
+  std::array<source_record, maximum_places> sources_;  // by place; of one group, in this walk
+  std::uint64_t sources_of_ = no_group;
   std::uint64_t cursor_ = 0;
   bool walking_ = false;                      // over the groups
   bool moving_ = false;                       // this walk also moves groups

@@ -499,23 +499,23 @@ bool replicated_backend::let_go(std::size_t index) {
 }
 
 // Only if the right bytes are still there: the copies may have moved meanwhile.
-void replicated_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
-  if (shared_.detached() || wrong == right) return;
+void replicated_backend::report_damage(slot_id slot, std::uint8_t bad, std::uint8_t right, damage kind) {
+  if (shared_.detached() || bad == right) return;
   const slot_set damaged = slot_set::range(slot % group_slots, 1);
   {
     group& holder = shared_.group_at(slot / group_slots);
     const lock_guard guard(holder.lock);
-    copy* bad = nullptr;
+    copy* bad_copy = nullptr;
     bool is_held_elsewhere = false;
     for (copy& held : holder.copies) {
       if (!held.present || held.leaving || held.missing.contains(slot % group_slots)) continue;
-      if (held.member + 1 == wrong) bad = &held;
+      if (held.member + 1 == bad) bad_copy = &held;
       is_held_elsewhere |= held.member + 1 == right && shared_.at(held.member).serves();
     }
-    if (bad == nullptr || !is_held_elsewhere) return;
-    bad->missing |= damaged;
+    if (bad_copy == nullptr || !is_held_elsewhere) return;
+    bad_copy->missing |= damaged;
   }
-  shared_.note_damage(wrong - 1u, right - 1u);
+  shared_.note_damage(kind, bad - 1u, right - 1u);
 }
 
 // One that does not answer could only be waited for, and each for its second.

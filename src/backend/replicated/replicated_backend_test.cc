@@ -249,10 +249,10 @@ TEST_F(replicated, a_copy_with_other_bytes_is_not_read_and_written_again) {
   EXPECT_EQ(page_[7], std::byte{9});
   EXPECT_NE(read_from(slot + 1, bit_of(bad) | bit_of(good), 1), 0) << "better than nothing";
 
-  tested_->report_damage(slot + 1, source_of(bad), source_of(bad));
-  tested_->report_damage(slot + 1, source_of(bad), source_of(3 - bad - good));
+  tested_->report_damage(slot + 1, source_of(bad), source_of(bad), damage::wrong_bytes);
+  tested_->report_damage(slot + 1, source_of(bad), source_of(3 - bad - good), damage::wrong_bytes);
   EXPECT_EQ(tested_->books().damaged_slots(), 0u) << "the source of the right bytes must be one of the copies";
-  tested_->report_damage(slot + 1, source_of(bad), source_of(good));
+  tested_->report_damage(slot + 1, source_of(bad), source_of(good), damage::wrong_bytes);
   EXPECT_FALSE(tested_->is_whole());
   for (int i = 0; i < 300; ++i) EXPECT_EQ(read(slot + 1), 9) << "also when the second best copy is tried out";
   tend_until_whole();
@@ -268,8 +268,8 @@ TEST_F(replicated, a_read_from_several_copies_names_none) {
   const slot_id slot = tested_->allocate(group_slots).value();
   ASSERT_EQ(write(slot, 9), 0);
   ASSERT_EQ(write(slot + 1, 9), 0);
-  tested_->report_damage(slot, 1, 2);
-  tested_->report_damage(slot + 1, 2, 1);
+  tested_->report_damage(slot, 1, 2, damage::wrong_bytes);
+  tested_->report_damage(slot + 1, 2, 1, damage::wrong_bytes);
   std::vector<std::byte> both(2 * page_bytes);
   const request one{
       .op = operation::read, .slot = slot, .length_bytes = 2 * page_bytes, .buffer = both.data(), .cookie = 7};

@@ -155,7 +155,7 @@ void replicated_channel::start_read(std::uint32_t index) {
   {
     const lock_guard guard(holder.lock);
     reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
-    if (reading.read.how == started_read::outcome::gone && choice.avoid != 0 && reading.tried == 0) {
+    if (reading.read.how == started_read::outcome::gone && choice.avoid != 0) {
       // The same bytes once more: they may have been damaged on the way.
       choice.avoid = 0;
       reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
@@ -315,6 +315,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   if (moved.op == operation::read) {
     --reads_under_way_[member];
     if (code == 0) shared_.at(member).note_read(shared_.time.now_ns() - moved.started_ns);
+    if (is_refusal(code)) moved.refused_by = static_cast<std::uint8_t>(member + 1);
     return end_read(index, code);
   }
   moved.outstanding &= static_cast<place_mask>(~bit(place));
@@ -345,18 +346,22 @@ void replicated_channel::end_read(std::uint32_t index, int error_code) {
     reading.tried |= bit(reading.read.place);
     return start_read(index);
   }
-  note_source(requests_[reading.request], static_cast<std::uint8_t>(reading.read.member + 1));
+  note_source(reading);
   reading.error_code = 0;
   reading.tried = 0;
+  reading.refused_by = 0;
   reading.buffer += reading.read.end - reading.bytes.begin;
   reading.bytes.begin = reading.read.end;
   if (reading.bytes.begin < reading.bytes.end) return start_read(index);
   end_part(index);
 }
 
-void replicated_channel::note_source(taken_request& whole, std::uint8_t source) {
-  whole.is_mixed |= whole.source != 0 && whole.source != source;
+void replicated_channel::note_source(const part& reading) {
+  taken_request& whole = requests_[reading.request];
+  const auto source = static_cast<std::uint8_t>(reading.read.member + 1);
+  whole.is_mixed |= whole.source != 0 && (whole.source != source || whole.refused_by != reading.refused_by);
   whole.source = source;
+  whole.refused_by = reading.refused_by;
 }
 
 void replicated_channel::end_part(std::uint32_t index) {
@@ -371,7 +376,8 @@ void replicated_channel::end_request(std::uint32_t index) {
   const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || code == ENOTSUP || code == EXDEV;
   ended_.push_back({.cookie = requests_[index].cookie,
                     .error_code = code != 0 && !(is_passed_on && requests_[index].op == operation::read) ? EIO : code,
-                    .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source});
+                    .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source,
+                    .refused_by = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].refused_by});
   free_requests_.push_back(index);
 }
 

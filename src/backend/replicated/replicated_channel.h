@@ -48,7 +48,8 @@ class replicated_channel final : public channel {
     std::uint64_t avoid = 0;
     const page_reduction* reduce = nullptr;
     std::uint8_t source = 0;  // of a read: as of its completion
-    bool is_mixed = false;    // there were several
+    std::uint8_t refused_by = 0;
+    bool is_mixed = false;  // not the same for all of its bytes
     bool is_needed = true;
   };
 
@@ -62,6 +63,7 @@ class replicated_channel final : public channel {
     // Of a read: the transfer under way.
     started_read read;
     place_mask tried = 0;
+    std::uint8_t refused_by = 0;  // as of the completion
     bool parked = false;
     std::uint64_t parked_at_ns = 0;
     std::uint64_t started_ns = 0;
@@ -94,7 +96,7 @@ class replicated_channel final : public channel {
   void end_rows(std::uint32_t index);
   void end_read(std::uint32_t index, int error_code);
   void fail_read(std::uint32_t index, int error_code);
-  static void note_source(taken_request& whole, std::uint8_t source);
+  void note_source(const part& reading);
   void end_part(std::uint32_t index);
   void end_request(std::uint32_t index);
   void retry_parked();

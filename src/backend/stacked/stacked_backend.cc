@@ -145,10 +145,10 @@ void stacked_backend::free(slot_id first, std::size_t count) {
 
 // Pinned, so that the slot stays where it is. One that has moved since was read from the copies before, and is right or
 // will be reported once more.
-void stacked_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
+void stacked_backend::report_damage(slot_id slot, std::uint8_t bad, std::uint8_t right, damage kind) {
   const std::optional<tier_place> place = places_.pin(slot, operation::read);
   if (!place) return;
-  members_[place->tier]->report_damage(place->slot, wrong, right);
+  members_[place->tier]->report_damage(place->slot, bad, right, kind);
   if (const std::optional<tier_place> dead = places_.unpin(slot)) free_dead(slot, *dead);
 }
 

@@ -49,7 +49,7 @@ class stacked_backend final : public backend {
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override {
     return std::max(members_[0]->scrubbed_pages_per_second(), members_[1]->scrubbed_pages_per_second());
   }
-  void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
+  void report_damage(slot_id slot, std::uint8_t bad, std::uint8_t right, damage kind) override;
   // Either may be the one that has servers.
   [[nodiscard]] std::uint64_t read_patience_ns() const override {
     return std::max(members_[0]->read_patience_ns(), members_[1]->read_patience_ns());

@@ -200,6 +200,7 @@ void stacked_channel::end_part(unsigned tier, const completion& ended) {
     entry.error_code = ended.error_code;
   }
   entry.source = entry.is_split ? std::uint8_t{0} : ended.source;
+  entry.refused_by = entry.is_split ? std::uint8_t{0} : ended.refused_by;
   --entry.parts;
   end_if_over(index);
 }
@@ -207,7 +208,10 @@ void stacked_channel::end_part(unsigned tier, const completion& ended) {
 void stacked_channel::end_if_over(std::uint32_t index) {
   const whole& entry = wholes_[index];
   if (entry.parts > 0 || entry.left.length_bytes > 0) return;
-  ended_.push_back({.cookie = entry.left.cookie, .error_code = entry.error_code, .source = entry.source});
+  ended_.push_back({.cookie = entry.left.cookie,
+                    .error_code = entry.error_code,
+                    .source = entry.source,
+                    .refused_by = entry.refused_by});
   free_wholes_.push_back(index);
 }
 

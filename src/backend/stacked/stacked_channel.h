@@ -49,6 +49,7 @@ class stacked_channel final : public channel {
     int error_code = 0;
     bool is_split = false;    // it had several parts
     std::uint8_t source = 0;  // of a read: as of its completion
+    std::uint8_t refused_by = 0;
   };
   // Slots that are pinned until the transfer ends.
   struct part {

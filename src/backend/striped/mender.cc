@@ -125,6 +125,7 @@ void mender::start_walk(bool is_moving) {
   has_missed_ = false;
   has_met_unprotected_ = false;
   walk_again_ns_ = 0;
+  sources_of_ = stripe_table::no_group;
   cursor_ = 0;
   empty_groups_ = 0;
 }
@@ -144,9 +145,9 @@ void mender::walk(std::uint64_t now_ns) {
       ++cursor_;
       continue;
     }
-    has_found_work_ = true;
     has_met_unprotected_ = true;
     if (job_.now != phase::none) return;
+    has_found_work_ = true;
   }
 }
 
@@ -262,14 +263,18 @@ bool mender::change_holders(std::uint64_t number) {
   stripe_group& seen = shared_.table.group_at(number);
   for (std::size_t index = 0; index < most_holders; ++index) {
     const holder& held = seen.holders[index];
-    if (!held.present || shared_.members.at(held.member).state() != member_state::emptied) continue;
+    if (!held.present) continue;
+    const member& keeper = shared_.members.at(held.member);
+    const bool is_broken = held.refusals.is_broken() && keeper.serves() && !shared_.members.is_kept_in_place() &&
+                           can_do_without(number, index);
+    if (keeper.state() != member_state::emptied && !is_broken) continue;
     if (shared_.table.begin_leaving(seen, index)) return true;
     has_missed_ = true;
   }
   holder& spare = seen.holders[spare_holder];
   if (!spare.present) return false;
   // It would be in the way of another one.
-  if (shared_.members.at(spare.member).state() == member_state::lost && can_do_without_spare(number)) {
+  if (shared_.members.at(spare.member).state() == member_state::lost && can_do_without(number, spare_holder)) {
     if (shared_.table.begin_leaving(seen, spare_holder)) return true;
     has_missed_ = true;
     return false;
@@ -302,16 +307,16 @@ bool mender::change_holders(std::uint64_t number) {
   return true;
 }
 
-// Whether every page that the spare has can be had from others. Requires: its member is lost.
-bool mender::can_do_without_spare(std::uint64_t number) const {
+// Whether every page that the holder has can be computed from those of other places.
+bool mender::can_do_without(std::uint64_t number, std::size_t index) const {
   shared_.table.lock.assert_held();
   const stripe_group& seen = shared_.table.group_at(number);
-  const slot_set held = seen.sealed - seen.holders[spare_holder].missing;
+  const slot_set held = seen.sealed - seen.holders[index].missing;
   read_plan plan;
   plan.group = number;
-  plan.place = seen.spare_for;
+  plan.place = static_cast<std::uint8_t>(seen.place_of(index));
   for (std::size_t row = held.next(0); row < group_slots; row = held.next(row + 1)) {
-    if (!shared_.table.is_filled(number, row, seen.spare_for)) continue;
+    if (!shared_.table.is_filled(number, row, plan.place)) continue;
     if (shared_.table.rows_with_sources(shared_.members.view(), row, 1, &plan) == 0) return false;
   }
   return true;
@@ -419,6 +424,7 @@ bool mender::find_work(std::uint64_t number, std::size_t index) {
   const std::size_t place = seen.place_of(index);
   const slot_set stale = seen.stale(index);
   const std::span<const member* const> members = shared_.members.view();
+  if (std::exchange(sources_of_, number) != number) sources_ = {};
   job_ = {};
   job_.plan.group = number;
   job_.plan.place = static_cast<std::uint8_t>(place);
@@ -430,14 +436,13 @@ bool mender::find_work(std::uint64_t number, std::size_t index) {
     const std::size_t most = std::min(stale.run_from(row), rows_together);
     std::size_t rows = 0;
     for (std::size_t other = 0; other < most_holders && rows == 0; ++other) {
-      const holder& held = seen.holders[other];
-      if (other == index || seen.place_of(other) != place || !held.present || !members[held.member]->serves()) continue;
-      while (rows < most && !held.missing.contains(row + rows)) ++rows;
-      job_.is_copy = rows > 0;
-      job_.plan.sources[0] = {
-          .place = static_cast<std::uint8_t>(place), .member = held.member, .first = held.first + row};
+      if (other != index && seen.place_of(other) == place) rows = rows_to_copy(seen, other, row, most);
     }
-    if (rows == 0) rows = table.rows_with_sources(members, row, most, &job_.plan);
+    job_.is_copy = rows > 0;
+    if (rows == 0) {
+      rows = table.rows_with_sources(members, row, most_to_decode(most), &job_.plan,
+                                     {.shunned = refusing_members(seen, row)});
+    }
     if (rows == 0) continue;
     job_.now = phase::reading;
     job_.group = number;
@@ -449,6 +454,30 @@ bool mender::find_work(std::uint64_t number, std::size_t index) {
     return true;
   }
   return false;
+}
+
+// How many rows can be copied from this holder; then it is the job's source.
+std::size_t mender::rows_to_copy(const stripe_group& seen, std::size_t source, std::size_t row, std::size_t most) {
+  const holder& held = seen.holders[source];
+  if (!held.present || !shared_.members.at(held.member).serves()) return 0;
+  const slot_set unavailable = held.missing | sources_[source].refused;
+  const std::size_t rows = std::min({most, sources_[source].most, unavailable.next(row) - row});
+  job_.plan.sources[0] = {
+      .place = static_cast<std::uint8_t>(seen.place_of(source)), .member = held.member, .first = held.first + row};
+  return rows;
+}
+
+std::size_t mender::most_to_decode(std::size_t most) const {
+  for (const source_record& record : sources_) most = std::min(most, record.most);
+  return most;
+}
+
+member_mask mender::refusing_members(const stripe_group& seen, std::size_t row) const {
+  member_mask refusing = 0;
+  for (std::size_t index = 0; index < most_holders; ++index) {
+    if (sources_[index].refused.contains(row)) refusing |= member_mask{1} << seen.holders[index].member;
+  }
+  return refusing;
 }
 
 void mender::read() {
@@ -487,18 +516,57 @@ void mender::write() {
                                     .buffer = bytes_to_write});
 }
 
+void mender::ask() {
+  job_.now = phase::asking;
+  job_.has_failed = false;
+  job_.refusing = 0;
+  job_.outstanding = 1;
+  queues_.push(job_.target.member, {.op = operation::read, .slot = job_.target.first + job_.row, .buffer = chunk(0)});
+}
+
 void mender::on_transfer(std::size_t member, int error_code) {
   if (error_code != 0) shared_.members.note_error(member, error_code);
+  if (is_refusal(error_code)) {
+    shared_.members.note_refusal(member);
+    job_.refusing |= member_mask{1} << member;
+  }
   job_.has_failed |= error_code != 0;
   if (--job_.outstanding > 0) return;
-  if (job_.has_failed) {
-    // The group's turn comes again with the next walk.
-    has_missed_ = true;
-    ++cursor_;
-    return close(false);
+  if (job_.now == phase::reading) note_sources();
+  if (job_.now == phase::asking) note_target();
+  if (job_.now == phase::reading && !job_.has_failed) return write();
+  if (job_.now == phase::writing && !job_.has_failed) return close(true);
+  if (job_.now == phase::writing && job_.refusing != 0) return ask();
+  // After a source has refused, others are asked, or for less. Otherwise the group's turn comes again with the next
+  // walk.
+  has_missed_ = true;
+  if (job_.now != phase::reading || job_.refusing == 0) ++cursor_;
+  close(false);
+}
+
+void mender::note_sources() {
+  const lock_guard guard(shared_.table.lock);
+  const stripe_group& seen = shared_.table.group_at(job_.group);
+  const std::size_t sources = job_.is_copy ? 1 : shared_.code.shape().data;
+  for (std::size_t index = 0; index < most_holders; ++index) {
+    const holder& held = seen.holders[index];
+    const auto is_holder = [&](const read_plan::source& asked) {
+      return !asked.is_zero && asked.member == held.member;
+    };
+    if (!held.present || !std::ranges::any_of(std::span(job_.plan.sources).first(sources), is_holder)) continue;
+    if ((job_.refusing >> held.member & 1) != 0) {
+      sources_[index].note_refusal(job_.row, job_.rows);
+    } else {
+      sources_[index].note_success();
+    }
   }
-  if (job_.now == phase::writing) return close(true);
-  write();
+}
+
+// It has been asked for what it had there before.
+void mender::note_target() {
+  const lock_guard guard(shared_.table.lock);
+  holder& target = shared_.table.group_at(job_.group).holders[job_.index];
+  target.refusals.note(job_.refusing != 0);
 }
 
 void mender::close(bool is_mended) {
@@ -510,8 +578,10 @@ void mender::close(bool is_mended) {
       // The spare may have become its place meanwhile.
       if (held.present && held.member == job_.target.member && held.first == job_.target.first) {
         held.missing = held.missing - rows;
+        held.refusals.note(false);
       }
     }
+    has_found_work_ = true;
     mended_rows_ += job_.rows;
     if (!job_.is_copy) decoded_rows_ += job_.rows;
   }

@@ -12,6 +12,7 @@
 
 #include "backend/replicated/member_care.h"
 #include "backend/replicated/member_queues.h"
+#include "backend/replicated/refusals.h"
 #include "backend/striped/stripes.h"
 
 namespace far::backend {
@@ -61,7 +62,8 @@ class mender final : public queue_holder, private member_care::host {
   [[nodiscard]] mend_counts counts() const;
 
  private:
-  enum class phase : std::uint8_t { none, reading, writing };
+  // asking: the holder has not taken what was written; whether it can be read.
+  enum class phase : std::uint8_t { none, reading, writing, asking };
   struct job {
     phase now = phase::none;
     std::uint64_t group = 0;
@@ -74,6 +76,7 @@ class mender final : public queue_holder, private member_care::host {
     read_plan plan;
     std::size_t outstanding = 0;
     bool has_failed = false;
+    member_mask refusing = 0;
   };
 
   // A group that the member holds pages of, and that is kept where it is while the member is probed.
@@ -97,16 +100,23 @@ class mender final : public queue_holder, private member_care::host {
   [[nodiscard]] bool free_left(std::uint64_t number);
   [[nodiscard]] bool remove_empty(std::uint64_t number);
   [[nodiscard]] bool change_holders(std::uint64_t number);
-  [[nodiscard]] bool can_do_without_spare(std::uint64_t number) const;
+  [[nodiscard]] bool can_do_without(std::uint64_t number, std::size_t index) const;
   [[nodiscard]] bool is_needed(const stripe_group& seen, std::size_t place) const;
   [[nodiscard]] bool add_spare(std::uint64_t number);
   [[nodiscard]] bool begin_move(std::uint64_t number);
   [[nodiscard]] bool install(std::uint64_t number, std::size_t place, const holder& taken);
   [[nodiscard]] bool begin_mending(std::uint64_t number);
   [[nodiscard]] bool find_work(std::uint64_t number, std::size_t index) FAR_REQUIRES(shared_.table.lock);
+  [[nodiscard]] std::size_t rows_to_copy(const stripe_group& seen, std::size_t source, std::size_t row,
+                                         std::size_t most);
+  [[nodiscard]] std::size_t most_to_decode(std::size_t most) const;
+  [[nodiscard]] member_mask refusing_members(const stripe_group& seen, std::size_t row) const;
   void read();
   void write();
+  void ask();
   void on_transfer(std::size_t member, int error_code);
+  void note_sources();
+  void note_target();
   void close(bool is_mended);
   [[nodiscard]] std::byte* chunk(std::size_t source) const;
 
@@ -118,6 +128,8 @@ class mender final : public queue_holder, private member_care::host {
   std::array<held_group, maximum_members> held_;
   std::byte* const memory_;
   job job_;
+  std::array<source_record, most_holders> sources_;  // by holder; of one group, in this walk
+  std::uint64_t sources_of_ = stripe_table::no_group;
   std::uint64_t cursor_ = 0;
   std::size_t empty_groups_ = 0;  // that this walk has left in their places
   bool is_walking_ = false;

@@ -398,10 +398,10 @@ void stripe_table::pass_over(std::uint64_t number, const slot_set& rows) {
 }
 
 std::size_t stripe_table::rows_with_sources(std::span<const member* const> members, std::size_t row, std::size_t most,
-                                            read_plan* plan) const {
-  if (!find_sources(members, row, {}, plan)) return 0;
+                                            read_plan* plan, const read_limits& limits) const {
+  if (!find_sources(members, row, limits, plan)) return 0;
   std::size_t rows = 1;
-  while (rows < most && same_sources(members, *plan, row + rows, {})) ++rows;
+  while (rows < most && same_sources(members, *plan, row + rows, limits)) ++rows;
   return rows;
 }
 

@@ -38,6 +38,7 @@
 
 #include "backend/backend.h"
 #include "backend/replicated/member.h"
+#include "backend/replicated/refusals.h"
 #include "backend/replicated/slot_set.h"
 #include "backend/striped/parity_code.h"
 #include "base/spin_lock.h"
@@ -47,6 +48,7 @@ namespace far::backend {
 struct holder {
   bool present = false;
   std::uint8_t member = 0;
+  refusal_count refusals{};
   slot_id first = 0;  // of the member's slots
   slot_set missing;   // of rows that are sealed
 };
@@ -227,7 +229,7 @@ class stripe_table {
 
   // For the mender: up to `most` rows from `row` on with the same sources for the page of plan->place; 0: none.
   [[nodiscard]] std::size_t rows_with_sources(std::span<const member* const> members, std::size_t row, std::size_t most,
-                                              read_plan* plan) const FAR_REQUIRES(lock);
+                                              read_plan* plan, const read_limits& limits = {}) const FAR_REQUIRES(lock);
 
   [[nodiscard]] std::uint8_t begin(std::uint64_t group) const FAR_REQUIRES(lock);
   void end(std::uint64_t group, std::uint8_t phase) FAR_REQUIRES(lock);

@@ -348,8 +348,8 @@ std::uint64_t striped_backend::away_since_ns(slot_id /*slot*/) const {
   return shared_.members.away_since_ns_without(shared_.table.shape().parity);
 }
 
-void striped_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) {
-  if (shared_.members.detached() || wrong == right || wrong >= first_decoded_source) return;
+void striped_backend::report_damage(slot_id slot, std::uint8_t bad, std::uint8_t right, damage kind) {
+  if (shared_.members.detached() || bad == right || bad >= first_decoded_source) return;
   std::size_t other = 0;
   {
     const lock_guard guard(shared_.table.lock);
@@ -357,24 +357,24 @@ void striped_backend::report_damage(slot_id slot, std::uint8_t wrong, std::uint8
     if (place == 0) return;
     const located where = shared_.table.locate(place);
     stripe_group& seen = shared_.table.group_at(where.group);
-    holder* bad = nullptr;
+    holder* bad_holder = nullptr;
     for (std::size_t index = 0; index < most_holders; ++index) {
       holder& held = seen.holders[index];
-      if (held.present && seen.place_of(index) == where.column && held.member + 1 == wrong) bad = &held;
+      if (held.present && seen.place_of(index) == where.column && held.member + 1 == bad) bad_holder = &held;
     }
-    if (bad == nullptr || bad->missing.contains(where.row)) return;
+    if (bad_holder == nullptr || bad_holder->missing.contains(where.row)) return;
     read_plan plan;
     plan.group = where.group;
     plan.place = where.column;
     if (shared_.table.rows_with_sources(shared_.members.view(), where.row, 1, &plan) == 0) return;
     // The mender would compute it from other pages than those that were right. One of them is damaged, and comes first.
     if (right >= first_decoded_source && plan.choice != right - first_decoded_source) return;
-    bad->missing |= slot_set::range(where.row, 1);
+    bad_holder->missing |= slot_set::range(where.row, 1);
     for (const read_plan::source& source : std::span(plan.sources).first(shape().data)) {
       if (!source.is_zero) other = source.member;
     }
   }
-  shared_.members.note_damage(wrong - 1u, other);
+  shared_.members.note_damage(kind, bad - 1u, other);
 }
 
 // One that does not answer could only be waited for, and each for its second.

@@ -52,7 +52,7 @@ class striped_backend final : public backend, private row_supply, private extent
   [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server, removal step) override;
   void prepare_exit() override;
   void keep_in_place(bool wanted) override { shared_.members.keep_in_place(wanted); }
-  void report_damage(slot_id slot, std::uint8_t wrong, std::uint8_t right) override;
+  void report_damage(slot_id slot, std::uint8_t bad, std::uint8_t right, damage kind) override;
   [[nodiscard]] bool reduces() const override { return reduces_; }
   [[nodiscard]] std::uint64_t scrubbed_pages_per_second() const override { return scrubbed_pages_per_second_; }
   [[nodiscard]] std::uint64_t read_patience_ns() const override { return shared_.members.read_patience_ns(); }

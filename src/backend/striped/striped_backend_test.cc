@@ -357,7 +357,7 @@ TEST_F(striped, a_damaged_page_is_avoided_decoded_and_written_again) {
   ASSERT_EQ(read(first, found.data(), std::uint64_t{1} << (wrong - 1)), 0);
   EXPECT_TRUE(found == expected);
   EXPECT_EQ(last_.source, first_decoded_source);
-  tested_->report_damage(first, wrong, last_.source);
+  tested_->report_damage(first, wrong, last_.source, damage::wrong_bytes);
   tend_until_whole();
   ASSERT_EQ(read(first, found.data()), 0);
   EXPECT_TRUE(found == expected);

@@ -194,7 +194,8 @@ void striped_channel::end_request(std::uint32_t index) {
   const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || code == ENOTSUP;
   ended_.push_back({.cookie = whole.cookie,
                     .error_code = code != 0 && !(is_passed_on && whole.op == operation::read) ? EIO : code,
-                    .source = whole.is_mixed ? std::uint8_t{0} : whole.source});
+                    .source = whole.is_mixed ? std::uint8_t{0} : whole.source,
+                    .refused_by = whole.is_mixed ? std::uint8_t{0} : whole.refused_by});
   free_requests_.push_back(index);
 }
 

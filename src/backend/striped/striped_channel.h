@@ -60,8 +60,9 @@ class striped_channel final : public channel {
     std::uint64_t avoid = 0;
     const page_reduction* reduce = nullptr;
     page_place moved_from = 0;  // of a move
-    std::uint8_t source = 0;
-    bool is_mixed = false;
+    std::uint8_t source = 0;    // of a read: as of its completion
+    std::uint8_t refused_by = 0;
+    bool is_mixed = false;  // not the same for all of its bytes
     bool is_needed = true;
   };
 
@@ -76,8 +77,9 @@ class striped_channel final : public channel {
     std::uint64_t planned_bytes = 0;
     std::uint32_t lane = none;
     std::size_t outstanding = 0;
-    bool has_failed = false;   // one of them
-    std::uint64_t failed = 0;  // a bit for each member that has failed, in this attempt or before
+    bool has_failed = false;      // one of them
+    std::uint64_t failed = 0;     // a bit for each member that has failed, in this attempt or before
+    std::uint8_t refused_by = 0;  // the page's own holder, as of the completion
     int error_code = 0;
     std::uint64_t started_ns = 0;
     std::uint64_t parked_at_ns = 0;

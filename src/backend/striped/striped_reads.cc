@@ -78,9 +78,9 @@ void striped_channel::attempt(std::uint32_t index) {
           .shunned = part.failed | avoid, .shunned_choices = shunned_choices, .any_state = members.detached()};
       part.plan = shared_.table.plan_read(members.view(), slot, pages, decoded_at_once, limits);
       const bool is_useless = part.plan.how != read_plan::outcome::zeros && !part.plan.is_served();
-      if (avoid != 0 && part.failed == 0 && is_useless) {
+      if (avoid != 0 && is_useless) {
         // The same bytes once more: they may have been damaged on the way.
-        limits.shunned = 0;
+        limits.shunned = part.failed;
         limits.shunned_choices = 0;
         part.plan = shared_.table.plan_read(members.view(), slot, pages, decoded_at_once, limits);
       }
@@ -191,6 +191,9 @@ void striped_channel::on_read(std::size_t member, const completion& ended) {
   if (code != 0 && code != ENOTSUP) shared_.members.note_error(member, code);
   part.has_failed |= code != 0;
   if (code != 0) part.failed |= bit(member);
+  if (is_refusal(code) && part.plan.how == read_plan::outcome::direct) {
+    part.refused_by = static_cast<std::uint8_t>(member + 1);
+  }
   // That one page is gone does not say so of others that could not be read.
   if (code != 0 && !(code == ESTALE && part.error_code != 0)) part.error_code = code;
   if (code == 0) shared_.members.at(member).note_read(shared_.members.time.now_ns() - part.started_ns);
@@ -215,10 +218,12 @@ void striped_channel::end_attempt(std::uint32_t index) {
     const std::uint8_t source = part.plan.how == read_plan::outcome::decoded
                                     ? static_cast<std::uint8_t>(first_decoded_source + part.plan.choice)
                                     : static_cast<std::uint8_t>(part.plan.sources[0].member + 1);
-    whole.is_mixed |= whole.source != 0 && whole.source != source;
+    whole.is_mixed |= whole.source != 0 && (whole.source != source || whole.refused_by != part.refused_by);
     whole.source = source;
+    whole.refused_by = part.refused_by;
   }
   part.failed = 0;
+  part.refused_by = 0;
   part.error_code = 0;
   part.parked_at_ns = 0;
   part.buffer += part.planned_bytes;
