@@ -68,6 +68,10 @@ class damaged_copies : public stepped_engine, public testing::Test {
     const backend::copy& held = copy_of(page, place);
     members_[held.member]->damage(held.first + word_of(page).place() % backend::group_slots);
   }
+  void refuse(page_id page, std::size_t place) {
+    const backend::copy& held = copy_of(page, place);
+    members_[held.member]->unreadable.insert(held.first + word_of(page).place() % backend::group_slots);
+  }
   // The place of the copy that reads of the page go to: both are as fast.
   [[nodiscard]] std::size_t place_of_reads(page_id page) {
     const std::unique_ptr<backend::channel> queue = far_->open_channel(1).value();
@@ -262,6 +266,46 @@ TEST_F(damaged_copies, a_copy_that_stays_wrong_is_read_once_and_written_again) {
   check({page, 1});
   EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
   EXPECT_EQ(engine_->snapshot().damaged_copies, 1u);
+}
+
+// A disk does not return what one server holds; nobody takes that copy for a good one any longer than it takes to find
+// out.
+TEST_F(damaged_copies, a_copy_that_cannot_be_read_is_written_again) {
+  const page_range range{0, 8};
+  write_and_evict(range);
+  const page_id page = 3;
+  const std::size_t bad = place_of_reads(page);
+  refuse(page, bad);
+  check({page, 1});
+  EXPECT_EQ(engine_->snapshot().backend_errors, 0u) << "another copy was read at once";
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 1u);
+  wait_until_whole();
+  evict({page, 1});
+  members_[copy_of(page, 1 - bad).member]->error_code = ETIMEDOUT;
+  check({page, 1});
+  EXPECT_EQ(engine_->snapshot().lost_pages, 0u);
+}
+
+// One is wrong, and the other cannot be read now: it stays, and is right when it can be.
+TEST_F(damaged_copies, a_copy_that_cannot_be_read_is_not_given_up_for_a_wrong_one) {
+  const page_range range{0, 2};
+  write_and_evict(range);
+  const std::size_t bad = place_of_reads(1);
+  refuse(1, bad);
+  damage(1, 1 - bad);
+  EXPECT_NE(resolve(1, false), outcome::resolved);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
+  EXPECT_FALSE(copy_of(1, bad).missing.contains(word_of(1).place() % backend::group_slots));
+}
+
+TEST_F(scrubbed_copies, copies_that_cannot_be_read_are_found_and_written_again) {
+  const page_range range{0, 100};
+  write_and_evict(range);
+  for (page_id page = range.first; page < range.end(); page += 3) refuse(page, page % 2);
+  scrub(range.count);
+  EXPECT_EQ(engine_->snapshot().damaged_copies, 34u);
+  wait_until_whole();
+  for (const controlled* member : members_) EXPECT_TRUE(member->unreadable.empty());
 }
 
 // Pages that are read ahead are let go when they are wrong; those that somebody needs are read elsewhere, one by one.

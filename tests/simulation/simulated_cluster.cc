@@ -100,11 +100,11 @@ void simulated_cluster::make_trouble(std::size_t server) {
   // where all copies are whole, and not beside another trouble.
   const bool may_lie = !chosen_.has_parity && !has_late() && is_first_trouble() && !is_pair_in_trouble();
   victim.set_lies(0);
-  const std::uint64_t drawn = random_.below(may_lie ? 9 : 8);
+  const std::uint64_t drawn = random_.below(may_lie ? 10 : 9);
   note_trouble(drawn, victim.describe());
   switch (drawn) {
     case 0: return victim.set_drops(random_.one_of<std::uint64_t>({20, 200, 700}));
-    case 1: return victim.set_failures(random_.one_of<std::uint64_t>({20, 200, 700}));
+    case 1: has_refused_ = true; return victim.set_failures(random_.one_of<std::uint64_t>({20, 200, 700}));
     case 2:
     case 3: return victim.set_cut_off(random_.chance(700));
     case 4:
@@ -115,6 +115,7 @@ void simulated_cluster::make_trouble(std::size_t server) {
     case 5: return victim.restart();
     case 6:
     case 7: return send_away(server);
+    case 8: has_refused_ = true; return victim.break_block();
     default: has_lied_ = true; return victim.set_lies(random_.one_of<std::uint64_t>({20, 200, 1000}));
   }
 }
@@ -127,6 +128,7 @@ void simulated_cluster::heal(std::size_t server) {
   servers_[server]->set_drops(0);
   servers_[server]->set_failures(0);
   servers_[server]->set_lies(0);
+  servers_[server]->mend_block();
   servers_[server]->set_cut_off(false);
   servers_[server]->restart();
 }
@@ -145,14 +147,19 @@ void simulated_cluster::take_away(std::size_t server) {
 
 void simulated_cluster::stop() {
   cluster::stop();
-  if (has_lied_ || damaged_slots() == 0) return;
+  if (has_lied_ || has_refused_ || damaged_slots() == 0) return;
   fail("%llu copies were taken for damaged, and none is", static_cast<unsigned long long>(damaged_slots()));
 }
 
 std::vector<cluster::count> simulated_cluster::counted() const {
   std::vector<count> all = cluster::counted();
   std::uint64_t late_writes = 0;
-  for (std::size_t i = 0; i < server_count(); ++i) late_writes += servers_[i]->late_writes();
+  std::uint64_t broken_blocks = 0;
+  for (std::size_t i = 0; i < server_count(); ++i) {
+    late_writes += servers_[i]->late_writes();
+    broken_blocks += servers_[i]->broken_blocks();
+  }
+  all.push_back({"broken blocks", broken_blocks});
   all.push_back({"late writes", late_writes});
   all.push_back({"drained servers", drained_});
   if (!chosen_.has_parity) all.push_back({"damaged slots", damaged_slots()});

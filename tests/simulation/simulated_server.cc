@@ -16,6 +16,7 @@ using far::backend::request;
 using far::backend::slot_id;
 
 constexpr std::uint64_t slots_a_grant = 512;
+constexpr std::uint64_t block_slots = 512;
 constexpr std::byte rubbish{0xdb};
 
 std::size_t first_byte(const request& io) {
@@ -169,6 +170,7 @@ int simulated_server::run(const request& io, std::uint64_t submitted_at) {
     return ESTALE;
   }
   if (io.op == operation::write) pass_fence(submitted_at);
+  if (broken_ != far::backend::no_slot && io.slot / block_slots == broken_ / block_slots) return EIO;
   if (random_.chance(failures_per_mille_)) {
     if (io.op == operation::write) std::memset(store_ + first_byte(io), 0xdb, io.length_bytes);
     return EIO;
@@ -211,6 +213,19 @@ void simulated_server::store_some_late() {
   }
 }
 
+// One that lent slots lie in, if there is any.
+void simulated_server::break_block() {
+  const std::uint64_t blocks = states_.size() / block_slots;
+  const std::uint64_t from = random_.below(blocks);
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const slot_id first = (from + i) % blocks * block_slots;
+    if (!states_[first].allocated) continue;
+    broken_ = first;
+    ++broken_blocks_;
+    return;
+  }
+}
+
 void simulated_server::crash() {
   crashed_ = true;
   ++epoch_;
@@ -241,6 +256,7 @@ void simulated_server::free(slot_id first, std::size_t count) {
     const auto number = static_cast<unsigned long long>(slot);
     if (!states_[slot].allocated) fail("%s: slot %llu is freed twice", chosen_.name.c_str(), number);
     if (states_[slot].transfers > 0) fail("%s: slot %llu is freed under a transfer", chosen_.name.c_str(), number);
+    if (slot == broken_) mend_block();
     states_[slot] = {};
   }
   slots_.free(first, count);

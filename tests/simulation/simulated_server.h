@@ -42,6 +42,10 @@ class simulated_server final : public backend::backend {
   // The thread that takes completions is now and then held up for up to so long before it can make use of them.
   void set_hold_up(std::uint64_t longest_ns) { longest_hold_up_ns_ = longest_ns; }
   void set_cut_off(bool cut_off) { cut_off_ = cut_off; }
+  // Its disk does not return a block, and so takes nothing for it, until mend_block(), or until the block is freed.
+  void break_block();
+  void mend_block() { broken_ = far::backend::no_slot; }
+  [[nodiscard]] std::uint64_t broken_blocks() const { return broken_blocks_; }
   // It lends nothing more.
   void set_draining(bool draining) { draining_ = draining; }
   void crash();  // what it holds is gone, and it refuses
@@ -49,7 +53,7 @@ class simulated_server final : public backend::backend {
   void store_some_late();
   [[nodiscard]] bool is_well() const {
     return !cut_off_ && !crashed_ && !draining_ && drops_per_mille_ == 0 && failures_per_mille_ == 0 &&
-           lies_per_mille_ == 0 && doomed_ == 0;
+           lies_per_mille_ == 0 && doomed_ == 0 && broken_ == far::backend::no_slot;
   }
   // Whether its client knows that it has forgotten everything, if it has.
   [[nodiscard]] bool is_known() const { return known_epoch_ == epoch_; }
@@ -107,7 +111,9 @@ class simulated_server final : public backend::backend {
   std::uint64_t longest_hold_up_ns_ = 0;
   std::uint64_t asked_at_ns_ = 0;
   std::uint64_t late_stored_ = 0;
-  std::uint64_t doomed_ = 0;  // transfers under way that were dropped, and will time out
+  std::uint64_t broken_blocks_ = 0;
+  far::backend::slot_id broken_ = far::backend::no_slot;  // the first of the block
+  std::uint64_t doomed_ = 0;                              // transfers under way that were dropped, and will time out
   bool cut_off_ = false;
   bool crashed_ = false;
   bool draining_ = false;
