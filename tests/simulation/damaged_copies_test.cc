@@ -293,7 +293,9 @@ TEST_F(damaged_copies, a_copy_that_cannot_be_read_is_not_given_up_for_a_wrong_on
   const std::size_t bad = place_of_reads(1);
   refuse(1, bad);
   damage(1, 1 - bad);
-  EXPECT_NE(resolve(1, false), outcome::resolved);
+  const std::uint64_t since_ns = clock_.now_ns();
+  EXPECT_EQ(resolve(1, false), outcome::lost);
+  EXPECT_GT(clock_.now_ns() - since_ns, 20'000'000'000) << "it may be readable in a moment, so it is given more time";
   EXPECT_EQ(engine_->snapshot().damaged_copies, 0u);
   EXPECT_FALSE(copy_of(1, bad).missing.contains(word_of(1).place() % backend::group_slots));
 }

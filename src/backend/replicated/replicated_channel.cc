@@ -155,8 +155,10 @@ void replicated_channel::start_read(std::uint32_t index) {
   {
     const lock_guard guard(holder.lock);
     reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
-    if (reading.read.how == started_read::outcome::gone && choice.avoid != 0) {
-      // The same bytes once more: they may have been damaged on the way.
+    const bool may_ask_again = reading.tried == 0 || !requests_[reading.request].is_needed;
+    if (reading.read.how == started_read::outcome::gone && choice.avoid != 0 && may_ask_again) {
+      // The same bytes once more: they may have been damaged on the way. And who scrubs learns with them who has
+      // refused.
       choice.avoid = 0;
       reading.read = holder.begin_read(shared_.view(), reading.bytes, choice);
     }

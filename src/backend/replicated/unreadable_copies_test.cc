@@ -37,9 +37,13 @@ class unreadable_copies : public replicated_test {
     controlled& server = *members_[holder(first, place)];
     server.unwritable = server.unreadable;
   }
+  // As the scrubber does.
   completion read_avoiding(std::uint8_t source, slot_id slot) {
-    const request one{
-        .op = operation::read, .slot = slot, .buffer = page_.data(), .avoid = std::uint64_t{1} << (source - 1)};
+    const request one{.op = operation::read,
+                      .slot = slot,
+                      .buffer = page_.data(),
+                      .avoid = std::uint64_t{1} << (source - 1),
+                      .is_needed = false};
     EXPECT_EQ(queue_->submit({&one, 1}), 1u);
     completion done;
     while (queue_->poll({&done, 1}) == 0) {

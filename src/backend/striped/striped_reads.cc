@@ -78,8 +78,10 @@ void striped_channel::attempt(std::uint32_t index) {
           .shunned = part.failed | avoid, .shunned_choices = shunned_choices, .any_state = members.detached()};
       part.plan = shared_.table.plan_read(members.view(), slot, pages, decoded_at_once, limits);
       const bool is_useless = part.plan.how != read_plan::outcome::zeros && !part.plan.is_served();
-      if (avoid != 0 && is_useless) {
-        // The same bytes once more: they may have been damaged on the way.
+      const bool may_ask_again = part.failed == 0 || (of_request && !requests_[part.request].is_needed);
+      if (avoid != 0 && is_useless && may_ask_again) {
+        // The same bytes once more: they may have been damaged on the way. And who scrubs learns with them who has
+        // refused.
         limits.shunned = part.failed;
         limits.shunned_choices = 0;
         part.plan = shared_.table.plan_read(members.view(), slot, pages, decoded_at_once, limits);

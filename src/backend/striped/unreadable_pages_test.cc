@@ -43,9 +43,10 @@ TEST_F(unreadable_pages, are_named_and_written_again_once_others_have_proved_rig
   std::vector<std::byte> found(page_bytes);
   std::vector<std::byte> expected(page_bytes);
   fill_page(expected.data(), slot, model_[slot]);
-  // The others are to be avoided, and are read all the same.
+  // As the scrubber does: the others are to be avoided, and are read all the same.
   for (const std::uint64_t avoid : {std::uint64_t{0}, std::uint64_t{1} << (first_decoded_source - 1)}) {
-    ASSERT_EQ(read(slot, found.data(), avoid), 0);
+    ASSERT_EQ(
+        transfer({.op = operation::read, .slot = slot, .buffer = found.data(), .avoid = avoid, .is_needed = false}), 0);
     EXPECT_TRUE(found == expected);
     EXPECT_EQ(last_.source, first_decoded_source);
     EXPECT_EQ(last_.refused_by, bad + 1);
