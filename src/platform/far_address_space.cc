@@ -339,16 +339,16 @@ void far_address_space::wake(page_range range) {
 }
 
 result<void> far_address_space::guard(page_range range) {
-  const std::size_t bytes = range.count << page_shift;
-  const int failure = faults_.register_range(start_of(range), bytes, features_.write_protect);
+  int failure = register_pages(range);
   if (failure == 0) return {};
   // Something else is mapped over a part that the pager was not told of, by a raw system call. The rest is still ours;
   // the part is left alone.
   if (failure == EINVAL && range.count > 1) {
-    for (page_id page = range.first; page < range.end(); ++page) {
-      static_cast<void>(faults_.register_range(start_of({page, 1}), page_bytes, features_.write_protect));
-    }
-    return {};
+    page_range page{range.first, 1};
+    while (page.first < range.end() && ((failure = register_pages(page)) == 0 || failure == EINVAL)) ++page.first;
+    if (page.first == range.end()) return {};
+    const page_range done{range.first, static_cast<std::size_t>(page.first - range.first)};
+    FAR_CHECK(done.count == 0 || unguard(done), "what was just guarded can be unguarded without another mapping");
   }
   return error{std::string("cannot guard a range of the far heap (") + std::strerror(failure) +
                    (failure == ENOMEM ? "); raise vm.max_map_count" : ")"),
@@ -359,12 +359,23 @@ bool far_address_space::unguard(page_range range) {
   const int failure = faults_.unregister_range(start_of(range), range.count << page_shift);
   if (failure == 0 || failure == ENOMEM) return failure == 0;
   FAR_CHECK(failure == EINVAL, "a guarded range can always be unguarded");
-  // As in guard().
+  // As in guard(). Each run between such parts goes as a whole: the kernel has to split none of its mappings.
   bool done = true;
-  for (page_id page = range.first; page < range.end(); ++page) {
-    done &= faults_.unregister_range(start_of({page, 1}), page_bytes) != ENOMEM;
+  page_range run{range.first, 0};
+  for (page_range page{range.first, 1}; page.first <= range.end(); ++page.first) {
+    if (page.first < range.end() && register_pages(page) == 0) {
+      ++run.count;
+      continue;
+    }
+    if (run.count > 0) done &= faults_.unregister_range(start_of(run), run.count << page_shift) == 0;
+    run = {page.first + 1, 0};
   }
   return done;
+}
+
+// 0 also where they are registered already.
+int far_address_space::register_pages(page_range range) {
+  return faults_.register_range(start_of(range), range.count << page_shift, features_.write_protect);
 }
 
 void far_address_space::query_filled(page_range range, std::span<bool> filled) {

@@ -40,7 +40,11 @@ class far_address_space final : public address_space {
 
   [[nodiscard]] std::byte* address_of(page_id page) const { return heap_.address_of(page); }
 
+  // Whether pages leave by a move. A fork may end that: see open_self().
+  [[nodiscard]] bool moves_pages() const { return features_.move; }
+
  private:
+  [[nodiscard]] int register_pages(page_range range);
   void open_self();
   void close_self();
   [[nodiscard]] std::uintptr_t start_of(page_range range) const {

@@ -1,6 +1,7 @@
 // Moving pages out of the far heap on the real kernel. Needs permission for userfaultfd.
 #include "platform/far_address_space.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -20,6 +22,7 @@
 
 #include "base/units.h"
 #include "platform/kernel_features.h"
+#include "tests/support/scarce_mappings.h"
 
 namespace far::platform {
 namespace {
@@ -139,6 +142,39 @@ TEST_P(far_address_space_test, stops_at_a_locked_page_and_leaves_it) {
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(copies_hold(i, std::array<page_id, 4>{12, 13, 200, 201}[i]));
   }
+}
+
+// As where the program has mapped a file over a page, past the pager.
+TEST_P(far_address_space_test, a_range_is_guarded_as_a_whole_or_not_at_all) {
+  const page_range all{0, heap_bytes / page_bytes};
+  const page_id hole = 100;
+  ASSERT_TRUE(space_->unguard(all));
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  void* const at = base_ + hole * page_bytes;
+  ASSERT_EQ(mmap(at, page_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0), at);
+  close(file);
+  const std::vector<std::byte> zeros(page_bytes);
+  int refused = 0;
+  int half_guarded = 0;
+  bool is_guarded = false;
+  {
+    test::scarce_mappings others;
+    ASSERT_TRUE(others.are_used_up());
+    while (!is_guarded && refused < 20) {
+      is_guarded = space_->guard(all).ok();
+      for (const page_id page : {all.first, hole - 1, hole + 1, all.end() - 1}) {
+        int failure = 0;
+        const bool has_page = space_->install({page, 1}, zeros.data(), mapping::writable, &failure) == 1;
+        half_guarded += has_page != is_guarded || (!has_page && failure != ENOENT);
+      }
+      refused += is_guarded ? 0 : 1;
+      others.give_back();
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(half_guarded, 0);
+  EXPECT_TRUE(is_guarded);
+  EXPECT_TRUE(space_->unguard(all));
 }
 
 // An access to an empty page waits until somebody resolves it. Here nobody does.
