@@ -399,7 +399,8 @@ void far_address_space::query_filled(std::uintptr_t start, std::span<bool> fille
 }
 
 // mincore(2) says no to pages that are swapped out, too. Where the system swaps, userfaultfd is asked to fill what is
-// not in core: it refuses where there are bytes, and a hole holds zeros now, which is what it would have read as.
+// not in core: it refuses where there are bytes, and a hole holds zeros now, which is what it would have read as. Where
+// nothing is guarded it cannot say, and the page counts as filled.
 void far_address_space::query_without_pagemap(std::uintptr_t start, std::span<bool> filled) {
   constexpr std::size_t pages_a_call = 512;
   std::array<unsigned char, pages_a_call> in_core;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -233,6 +234,32 @@ TEST_P(far_address_space_unattended, no_write_is_lost_while_pages_leave_and_come
   EXPECT_EQ(lost, 0u) << "a page came back without the last write to it";
 }
 
+// A machine that swaps, whatever this one does.
+std::atomic<bool> has_swap = false;
+
+// mincore(2) tells holes from swapped pages only where a userfaultfd is registered.
+TEST_P(far_address_space_test, without_pagemap_what_may_be_swapped_out_counts_as_filled) {
+  const page_range all{0, heap_bytes / page_bytes};
+  kernel_features features = probe_kernel();
+  features.pagemap = features.move = false;
+  far_address_space blind(heap_layout(base_, heap_bytes), *faults_, features);
+  const auto is_filled = [&blind](page_id page) {
+    bool filled = false;
+    blind.query_filled({page, 1}, {&filled, 1});
+    return filled;
+  };
+  install({5, 1});
+  EXPECT_TRUE(is_filled(5));
+  EXPECT_FALSE(is_filled(6));
+  has_swap = true;
+  EXPECT_TRUE(is_filled(6)) << "zeros now";
+  EXPECT_EQ(base_[6 * page_bytes], std::byte{0});
+  ASSERT_TRUE(blind.unguard(all));
+  EXPECT_TRUE(is_filled(7)) << "nobody can say";
+  has_swap = false;
+  EXPECT_FALSE(is_filled(7));
+}
+
 // While one thread splits a huge page, the kernel lets the other try again, after which kernels from 6.18 on forget to
 // count what they move.
 TEST_P(far_address_space_test, two_threads_lift_parts_of_a_huge_page_and_count_all_that_left) {
@@ -282,3 +309,10 @@ INSTANTIATE_TEST_SUITE_P(kernels, far_address_space_unattended, testing::Bool(),
 
 }  // namespace
 }  // namespace far::platform
+
+// In place of the C library's.
+extern "C" int sysinfo(struct sysinfo* about) noexcept {
+  const long result = syscall(SYS_sysinfo, about);
+  if (far::platform::has_swap) about->totalswap = 1;
+  return static_cast<int>(result);
+}
