@@ -85,6 +85,8 @@ class mapped_parts {
   // Empties a range that was taken. `keep_foreign`: foreign parts stay mapped. `protection`: of the far memory that
   // comes there, if any. Checks everything that can be refused before it drops any bytes.
   [[nodiscard]] int empty(page_range range, const parts& taken, bool keep_foreign, int protection);
+  // Takes a part that is not in use, or not yet, back from the program and the engine. Only what is foreign can fail.
+  [[nodiscard]] int empty(const part& one);
   // Gives accessible far memory the kernel's protection of the mapping that replaces it: all of it, or none.
   [[nodiscard]] int protect_all(const parts& taken, int protection);
   // The parts of a range that was taken stay as they are from this one on; the rest is free.
@@ -97,7 +99,6 @@ class mapped_parts {
 
  private:
   [[nodiscard]] int close(const part& one);
-  [[nodiscard]] int empty(const part& one);
   [[nodiscard]] int prepare_to_replace(const parts& taken, int protection);
   [[nodiscard]] int protect_removed(part& one, int protection, int key);
 

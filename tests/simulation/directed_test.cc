@@ -69,7 +69,8 @@ TEST_F(directed, a_page_that_was_dropped_past_the_engine_can_be_moved) {
   write(from);
   ASSERT_TRUE(kernel_.drop_behind(2));
   expected_.drop_behind(2);
-  ASSERT_TRUE(engine_->ranges().move(from, to.first));
+  ASSERT_TRUE(engine_->ranges().guard_source(from));
+  engine_->ranges().move(from, to.first);
   expected_.move(from, to.first);
   EXPECT_EQ(count_in(from, state::untouched), 4u);
   EXPECT_EQ(count_in(to, state::resident), 3u);
@@ -229,7 +230,8 @@ TEST_F(directed, remote_pages_move_by_name) {
   write(from);
   engine_->eviction().evict({0, 60});
   ASSERT_TRUE(engine_->ranges().allocate_guarded({to, 100}));
-  ASSERT_TRUE(engine_->ranges().move(from, to));
+  ASSERT_TRUE(engine_->ranges().guard_source(from));
+  engine_->ranges().move(from, to);
   expected_.move(from, to);
   EXPECT_EQ(engine_->snapshot().misses, 0u);
   EXPECT_EQ(count_in(from, state::untouched), from.count);
@@ -415,7 +417,8 @@ TEST_F(directed, a_late_miss_does_not_stand_in_the_way_of_a_move) {
   ASSERT_TRUE(engine_->ranges().allocate_guarded({to, 3}));
   ASSERT_EQ(miss(to, true), outcome::resolved);
   ASSERT_EQ(miss(to + 1, true), outcome::resolved);
-  ASSERT_TRUE(engine_->ranges().move(from, to));
+  ASSERT_TRUE(engine_->ranges().guard_source(from));
+  engine_->ranges().move(from, to);
   expected_.move(from, to);
   engine_->validate();
   check({to, 3});

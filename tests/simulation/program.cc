@@ -198,7 +198,8 @@ void program::move_some() {
   expected_.forget(to);
   {
     const scheduler::engine_call call(threads_);
-    done = engine_.ranges().move(moved->range, to.first).ok();
+    done = engine_.ranges().guard_source(moved->range).ok();
+    if (done) engine_.ranges().move(moved->range, to.first);
   }
   if (done) {
     ++moves_;

@@ -22,10 +22,10 @@ class scarce_mappings {
   scarce_mappings& operator=(const scarce_mappings&) = delete;
 
   [[nodiscard]] bool are_used_up() const { return end_ > 0 && end_ + 2 * page_bytes <= bytes; }
-  // Gives two of them back. Requires: it has some.
+  // Gives one of them back. Requires: it has some.
   void give_back() {
     end_ -= 2 * page_bytes;
-    static_cast<void>(protect(end_ + page_bytes, PROT_READ | PROT_WRITE));
+    syscall(SYS_munmap, place_ + end_ + page_bytes, page_bytes);
   }
 
  private:
