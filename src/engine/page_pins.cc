@@ -27,7 +27,7 @@ bool page_pins::try_pin(page_id page) {
   if (holder.kind == block_kind::guarded) return false;
   // A page that the kernel has filled stays when the block is closed; every other one in it becomes guarded. A page
   // that the kernel does not fill, as it may only be read, is filled by us, in a block that is closed now.
-  bool filled = shared_.space.populate({page, 1});
+  bool filled = shared_.space.populate({page, 1}, true) == 0;
   if (!filled) shared_.space.query_filled({page, 1}, {&filled, 1});
   if (!filled && close_block(shared_, block_of(page))) return false;
   shared_.pages.update(page, with_pin);

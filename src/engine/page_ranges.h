@@ -32,8 +32,9 @@ class page_ranges {
   // As in page_mover.
   [[nodiscard]] result<void> guard_source(page_range from) { return mover_.guard_source(from); }
   void move(page_range from, page_id to) { mover_.move(from, to); }
-  // Lets the kernel fill the pages if their block is open; returns whether it is. Requires: within one block.
-  [[nodiscard]] bool populate_open(page_range part);
+  // Lets the kernel fill the pages if their block is open, as address_space::populate() does; returns whether it is.
+  // Requires: within one block.
+  [[nodiscard]] bool populate_open(page_range part, bool write, int* error_code);
 
   // The range becomes Foreign, until it is allocated again: the program maps something else there. Requires: not
   // allocated.

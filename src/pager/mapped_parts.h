@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/block_guards.h"
 #include "engine/eviction_control.h"
 #include "engine/host.h"
 #include "engine/page_ranges.h"
@@ -65,6 +66,17 @@ class mapped_parts {
       next = mapped.range.end();
     }
     return holes || next != range.end() ? ENOMEM : 0;
+  }
+
+  // Outside the gate: the same up to the first hole, for calls that wait for pages. They enter the gate for a block at
+  // a time, so that a fork waits for no more.
+  template <typename Body>
+  [[nodiscard]] int for_each_block(page_range range, const Body& body) const {
+    int failure = 0;
+    engine::for_each_block(range, [&](engine::block_id, page_range piece) {
+      if (failure == 0) failure = inside([&] { return for_each(piece, at_hole::stop, body); });
+    });
+    return failure;
   }
 
   // Gives addresses that were just taken to the engine and to the program.

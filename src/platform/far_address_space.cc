@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "platform/advice.h"
 #include "platform/left_alone.h"
 #include "platform/local_memory.h"
 #include "platform/own_descriptors.h"
@@ -188,7 +189,7 @@ std::size_t far_address_space::lift_by_move(page_range range, std::byte* staging
 // Makes the kernel give this process its own copy of a shared page. The kernel refuses if the program has just made the
 // page inaccessible or read-only, where a write of our own would crash. Every kernel that can move pages has this.
 bool far_address_space::own_exclusively(page_id page) {
-  return syscall(SYS_madvise, address_of(page), page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0;
+  return populate({page, 1}, true) == 0;
 }
 
 // How many pages from the first one on have bytes. A page that the program has dropped behind our back has none:
@@ -433,9 +434,9 @@ std::size_t far_address_space::count_moved(page_range from, std::uintptr_t to) {
   return from.count;
 }
 
-bool far_address_space::populate(page_range range) {
-  constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
-  return advise(address_of(range.first), range.count << page_shift, populate_write) == 0;
+int far_address_space::populate(page_range range, bool write) {
+  const int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;  // since Linux 5.14
+  return advise(address_of(range.first), range.count << page_shift, advice);
 }
 
 std::byte* far_address_space::map_staging(std::size_t pages) {

@@ -33,7 +33,4 @@ inline constexpr int uffd_user_mode_only = 1;
 // /dev/userfaultfd, since Linux 6.1.
 inline constexpr unsigned long userfaultfd_ioc_new = _IO(0xAA, 0x00);
 
-// MADV_* newer than the headers.
-inline constexpr int madv_populate_write = 23;
-
 }  // namespace far::platform::abi

@@ -316,6 +316,21 @@ TEST_F(directed, a_pinned_page_that_may_only_be_read_is_filled_by_the_pager) {
   engine_->pins().unpin(7);
 }
 
+TEST_F(directed, the_kernel_says_why_it_does_not_fill_an_open_block) {
+  const page_range range{0, 100};
+  ASSERT_TRUE(engine_->ranges().allocate(range));
+  kernel_.set_faults({.refused_populates = 1000});
+  int failure = 0;
+  EXPECT_TRUE(engine_->ranges().populate_open(range, true, &failure));
+  EXPECT_EQ(failure, EINVAL);
+  kernel_.set_faults({});
+  EXPECT_TRUE(engine_->ranges().populate_open(range, true, &failure));
+  EXPECT_EQ(failure, 0);
+  EXPECT_TRUE(kernel_.is_present(99));
+  engine_->eviction().evict(range);
+  EXPECT_FALSE(engine_->ranges().populate_open(range, true, &failure)) << "it is guarded";
+}
+
 // Threads hold all pages, and wait for a processor. A thread that wants a frame takes many steps meanwhile.
 TEST_F(directed, pages_that_cannot_leave_for_a_moment_do_not_exceed_the_budget) {
   const page_range range{0, 600};
