@@ -331,6 +331,20 @@ TEST_F(directed, the_kernel_says_why_it_does_not_fill_an_open_block) {
   EXPECT_FALSE(engine_->ranges().populate_open(range, true, &failure)) << "it is guarded";
 }
 
+// As a reservation that a system call reads. A child of fork guards again only what was ever allocated.
+TEST_F(directed, a_pin_leaves_a_block_fresh_that_was_never_allocated) {
+  const page_range range{0, 300};
+  kernel_.set_faults({.refused_populates = 1000});
+  ASSERT_TRUE(engine_->pins().try_pin(7)) << "nothing that a miss could bring";
+  engine_->pins().unpin(7);
+  kernel_.set_faults({});
+  EXPECT_EQ(state_of(7), state::untouched);
+  ASSERT_TRUE(engine_->ranges().allocate(range));
+  write(range);
+  EXPECT_EQ(engine_->snapshot().zero_fills, 0u) << "it opens like any other";
+  engine_->validate();
+}
+
 // Threads hold all pages, and wait for a processor. A thread that wants a frame takes many steps meanwhile.
 TEST_F(directed, pages_that_cannot_leave_for_a_moment_do_not_exceed_the_budget) {
   const page_range range{0, 600};
