@@ -50,8 +50,9 @@ void prepare() {
   const far::platform::runtime_mark allocate_locally;
   far::preload::lock_large_blocks_for_fork();
   far::pager::lock_compiled_code_for_fork();
-  far::preload::lock_trace_for_fork();
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
+  // Last: a miss is recorded with locks of the pager held.
+  far::preload::lock_trace_for_fork();
   signals_before_fork = signals;
   dispatch_before_fork = dispatch;
   forking = true;
@@ -61,8 +62,8 @@ void after_in_parent() {
   const std::uint64_t signals = signals_before_fork;
   const unsigned char dispatch = dispatch_before_fork;
   forking = false;
-  if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   far::preload::unlock_trace_in_parent();
+  if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   far::pager::unlock_compiled_code_after_fork();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_parent != nullptr) jemalloc_parent();
