@@ -1,6 +1,7 @@
 #include "preload/fork.h"
 
 #include <dlfcn.h>
+#include <errno.h>  // for program_invocation_short_name
 #include <pthread.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include "base/log.h"
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
+#include "pager/far_pager.h"
+#include "platform/kernel_features.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
@@ -83,6 +86,22 @@ pinned_list pinned_by_this_thread() {
   return all;
 }
 
+// In the thread mode uses of devices are not seen, so that they cannot be refused.
+void warn_of_device_writes(far::pager::far_pager& pager) {
+  constexpr std::uint64_t device_writes = 0x73656369766564;  // a name for all processes of the job
+  const far::platform::kernel_features& features = far::platform::probe_kernel();
+  const bool has_moved = features.move && features.pagemap;
+  if (!has_moved || pager.moves_pages() || far::preload::resolves_in_line()) return;
+  if (!far::preload::is_first_to_name(device_writes)) return;
+  far::log_line(
+      far::log_level::warning,
+      "process %d (%s) is the child of one that has changed its user, so the kernel hides its page tables and it "
+      "takes pages away while devices write to them: O_DIRECT, io_uring, libaio and RDMA must not write to its far "
+      "memory, or their data is lost; use --fault-mode inline, where they are safe or refused; this message "
+      "appears once",
+      static_cast<int>(getpid()), program_invocation_short_name);
+}
+
 // The pager unpins what the other threads had pinned, because only this thread is left. Signals come last, because a
 // handler of the program may miss.
 void after_in_child() {
@@ -102,6 +121,7 @@ void after_in_child() {
     far::preload::settle_in_child();
     far::preload::watch_thread_ends_in_child();
     far::preload::guard_child();
+    warn_of_device_writes(static_cast<far::pager::far_pager&>(*pager));
   }
   far::preload::unlock_control_after_fork();
   far::preload::notice_calls_again(dispatch);
