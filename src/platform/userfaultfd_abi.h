@@ -19,8 +19,6 @@ struct uffdio_move {
   std::uint64_t mode;
   std::int64_t move;  // out: bytes moved, or a negated errno value
 };
-inline constexpr std::uint64_t uffdio_move_mode_dontwake = 1;
-inline constexpr std::uint64_t uffdio_move_mode_allow_src_holes = 2;
 inline constexpr unsigned long uffdio_move_request = _IOWR(UFFDIO, 0x05, uffdio_move);
 
 // Since Linux 5.11: handle only faults of user mode; ordinary users may ask for it.
