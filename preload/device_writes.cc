@@ -10,6 +10,10 @@
 #include <cstdint>
 
 #include "base/log.h"
+#include "pager/far_pager.h"
+#include "platform/kernel_features.h"
+#include "preload/direct_calls.h"
+#include "preload/runtime.h"
 #include "preload/syscall_structures.h"
 
 namespace far::preload {
@@ -63,6 +67,20 @@ struct memory_of_machine {
 };
 
 }  // namespace
+
+constinit bool refuses_device_writes = false;
+
+void look_out_for_device_writes() noexcept {
+  const platform::kernel_features& features = platform::probe_kernel();
+  refuses_device_writes = !features.move || !features.pagemap;
+}
+
+void look_out_for_device_writes_in_child() noexcept {
+  const pager::pager* const pager = active_pager();
+  if (pager == nullptr || static_cast<const pager::far_pager&>(*pager).moves_pages()) return;
+  refuses_device_writes = true;
+  watch_devices();
+}
 
 bool gives_far_memory_to_machine(const pager::pager& pager, long number,
                                  const std::array<long, 6>& arguments) noexcept {

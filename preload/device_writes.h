@@ -20,6 +20,13 @@ enum class refusal {
   asynchronous_calls  // io_uring and libaio, in fault_mode::in_line
 };
 
+// Whether the kernel leaves these pages unprotected, so that the uses are refused. Set before the first call is looked
+// at.
+extern constinit bool refuses_device_writes;
+void look_out_for_device_writes() noexcept;
+// In the child of a fork, which may have lost that protection (far_pager::moves_pages).
+void look_out_for_device_writes_in_child() noexcept;
+
 // Whether the call gives far memory to a virtual machine (KVM). In fault_mode::in_line it is to be refused: the kernel
 // accesses that memory while the machine runs, and would stop the machine at the first remote page.
 [[nodiscard]] bool gives_far_memory_to_machine(const pager::pager& pager, long number,

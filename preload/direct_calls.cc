@@ -426,11 +426,15 @@ result<std::size_t> take_over_call_sites(bool dispatches) {
   return sites.size();
 }
 
+void watch_devices() noexcept {
+  far_site_rules[SYS_ioctl] = far_site_rules[SYS_setsockopt] = is_dispatched;
+}
+
 void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere, bool watches_devices) noexcept {
   for (std::size_t number = 0; number < known_numbers; ++number) {
     far_site_rules[number] = rule_of(static_cast<long>(number));
   }
-  if (watches_devices) far_site_rules[SYS_ioctl] = far_site_rules[SYS_setsockopt] = is_dispatched;
+  if (watches_devices) watch_devices();
   // If there are far static arrays, which do not lie in the heap's range, every argument that is not null is examined
   // more closely.
   far_site_heap[0] = far_elsewhere ? 1 : reinterpret_cast<std::uintptr_t>(pager.start());

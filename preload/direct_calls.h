@@ -22,6 +22,9 @@ namespace far::preload {
 // (device_writes.h). To be called before the first thread is dispatched.
 void look_at_direct_calls(const pager::pager& pager, bool far_elsewhere, bool watches_devices) noexcept;
 
+// The same for `watches_devices` alone, in the child of a fork.
+void watch_devices() noexcept;
+
 // fault_mode::thread. Takes them over, for the next.
 void prepare_watched_calls();
 

@@ -1,6 +1,7 @@
 #include "preload/fork.h"
 
 #include <dlfcn.h>
+#include <errno.h>  // for program_invocation_short_name
 #include <pthread.h>
 #include <unistd.h>
 
@@ -13,6 +14,8 @@
 #include "base/log.h"
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
+#include "pager/far_pager.h"
+#include "platform/kernel_features.h"
 #include "platform/local_memory.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
@@ -50,8 +53,9 @@ void prepare() {
   const far::platform::runtime_mark allocate_locally;
   far::preload::lock_large_blocks_for_fork();
   far::pager::lock_compiled_code_for_fork();
-  far::preload::lock_trace_for_fork();
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
+  // Last: a miss is recorded with locks of the pager held.
+  far::preload::lock_trace_for_fork();
   signals_before_fork = signals;
   dispatch_before_fork = dispatch;
   forking = true;
@@ -61,8 +65,8 @@ void after_in_parent() {
   const std::uint64_t signals = signals_before_fork;
   const unsigned char dispatch = dispatch_before_fork;
   forking = false;
-  if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   far::preload::unlock_trace_in_parent();
+  if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   far::pager::unlock_compiled_code_after_fork();
   far::preload::unlock_large_blocks_after_fork();
   if (jemalloc_parent != nullptr) jemalloc_parent();
@@ -80,6 +84,22 @@ pinned_list pinned_by_this_thread() {
   const std::span<const std::byte> tcb = far::preload::pinned_tcb_of_this_thread();
   if (!tcb.empty()) all.push_back(tcb);
   return all;
+}
+
+// In the thread mode uses of devices are not seen, so that they cannot be refused.
+void warn_of_device_writes(far::pager::far_pager& pager) {
+  constexpr std::uint64_t device_writes = 0x73656369766564;  // a name for all processes of the job
+  const far::platform::kernel_features& features = far::platform::probe_kernel();
+  const bool has_moved = features.move && features.pagemap;
+  if (!has_moved || pager.moves_pages() || far::preload::resolves_in_line()) return;
+  if (!far::preload::is_first_to_name(device_writes)) return;
+  far::log_line(
+      far::log_level::warning,
+      "process %d (%s) is the child of one that has changed its user, so the kernel hides its page tables and it "
+      "takes pages away while devices write to them: O_DIRECT, io_uring, libaio and RDMA must not write to its far "
+      "memory, or their data is lost; use --fault-mode inline, where they are safe or refused; this message "
+      "appears once",
+      static_cast<int>(getpid()), program_invocation_short_name);
 }
 
 // The pager unpins what the other threads had pinned, because only this thread is left. Signals come last, because a
@@ -101,6 +121,7 @@ void after_in_child() {
     far::preload::settle_in_child();
     far::preload::watch_thread_ends_in_child();
     far::preload::guard_child();
+    warn_of_device_writes(static_cast<far::pager::far_pager&>(*pager));
   }
   far::preload::unlock_control_after_fork();
   far::preload::notice_calls_again(dispatch);

@@ -50,7 +50,6 @@ struct job_totals {
 // Reads slot `index`; false when it has no process. Never waits.
 [[nodiscard]] bool read_process(const job_region& region, std::size_t index, job_process& into) noexcept;
 
-// The calling process as a part of its job.
 // Processes that the last decision reduced, and that do not know it yet or hold more than they may.
 struct coming_down {
   std::size_t processes = 0;
@@ -58,6 +57,7 @@ struct coming_down {
   std::uint64_t excess_bytes = 0;
 };
 
+// The calling process as a part of its job.
 class job {
  public:
   // Takes a slot. Fails when there is none, or the lock of the job cannot be had.

@@ -1,7 +1,6 @@
 #include "preload/process_identity.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,24 +8,15 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "preload/small_file.h"
+
 namespace far::preload {
 namespace {
-
-// The first bytes of a file as a text; empty if it cannot be read.
-template <std::size_t size>
-void read_start(const char* path, char (&text)[size]) {
-  text[0] = 0;
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return;
-  const ssize_t got = read(file, text, size - 1);
-  close(file);
-  text[got > 0 ? got : 0] = 0;
-}
 
 // From a `stat` of /proc.
 std::uint64_t start_time_in(const char* path) {
   char text[1024];
-  read_start(path, text);
+  read_text(path, text);
   const char* at = std::strrchr(text, ')');  // the name may hold anything
   if (at == nullptr || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') return 0;
   for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
@@ -38,7 +28,7 @@ bool has_living_children(const char* thread) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/self/task/%.20s/children", thread);
   char text[4096];
-  read_start(path, text);
+  read_text(path, text);
   char* at = text;
   while (true) {
     char* end = nullptr;

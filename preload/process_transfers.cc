@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "control/control.h"
 #include "platform/runtime_thread.h"
+#include "preload/process_identity.h"
 #include "preload/small_file.h"
 
 namespace far::preload {
@@ -29,18 +30,6 @@ pid_t process_of(pid_t thread) {
   if (!read_text(path, about)) return 0;
   const char* const group = std::strstr(about, "\nTgid:\t");
   return group != nullptr ? static_cast<pid_t>(std::strtol(group + 7, nullptr, 10)) : 0;
-}
-
-// When a process was made, in clock ticks since the system started; 0 where it has ended.
-std::uint64_t start_of(pid_t process) {
-  constexpr int fields_between = 20;  // from the name, which may contain anything, to the start
-  char path[64];
-  char about[1024];
-  std::snprintf(path, sizeof path, "/proc/%d/stat", static_cast<int>(process));
-  if (!read_text(path, about)) return 0;
-  const char* field = std::strrchr(about, ')');
-  for (int i = 0; i < fields_between && field != nullptr; ++i) field = std::strchr(field + 1, ' ');
-  return field != nullptr ? std::strtoull(field, nullptr, 10) : 0;
 }
 
 bool is_young(std::uint64_t start) {
@@ -89,7 +78,7 @@ bool listens_in_time(pid_t process) {
   static constinit std::atomic<std::uint64_t> silent_start{0};
   static constinit std::atomic<pid_t> silent_process{0};
   if (control::is_answered(process)) return true;
-  const std::uint64_t start = start_of(process);
+  const std::uint64_t start = start_time_of(process);
   if (!is_young(start) || (silent_process.load() == process && silent_start.load() == start)) return false;
   for (int i = 0; i < most_waits; ++i) {
     if (!has_runtime(process) || !can_answer(process)) return false;

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <iterator>
 #include <optional>
 
@@ -20,6 +19,8 @@
 #include "preload/direct_calls.h"
 #include "preload/far_ranges.h"
 #include "preload/in_runtime.h"
+#include "preload/process_identity.h"
+#include "preload/process_transfers.h"
 #include "preload/runtime.h"
 #include "preload/small_file.h"
 
@@ -72,27 +73,17 @@ struct child_limits {
 };
 constinit thread_local child_limits newest_child;
 
-// In clock ticks since the machine's start; 0 if that cannot be found out.
-std::uint64_t start_of_this_process() {
-  constexpr int fields_before_start = 19;  // in /proc/self/stat, behind the name, which may have any characters
-  char text[512];
-  read_text("/proc/self/stat", text);
-  const char* at = std::strrchr(text, ')');
-  for (int field = 0; field <= fields_before_start && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
-  return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
-}
-
 // The place of a limit of this process, which is the child of a vfork.
 std::optional<rlimit>& limit_of_child(int kind) {
   return newest_child.limits[kind == limited_kinds[0] ? 0 : 1];
 }
 
 bool is_newest_child() {
-  return newest_child.process == getpid() && newest_child.started == start_of_this_process();
+  return newest_child.process == getpid() && newest_child.started == start_time_of_this_process();
 }
 
 void set_limit_of_child(int kind, const rlimit& wanted) {
-  if (!is_newest_child()) newest_child = {getpid(), start_of_this_process(), {}};
+  if (!is_newest_child()) newest_child = {getpid(), start_time_of_this_process(), {}};
   limit_of_child(kind) = wanted;
 }
 
@@ -113,10 +104,6 @@ int set_own_limit(int kind, const rlimit& wanted, const rlimit& before) {
   });
   if (!in_borrowed_memory()) give_back_under_limit();
   return 0;
-}
-
-bool is_of_this_process(pid_t thread) {
-  return thread == 0 || thread == getpid() || (thread > 0 && syscall(SYS_tgkill, getpid(), thread, 0) == 0);
 }
 
 // By any of its names.
@@ -182,7 +169,7 @@ bool is_own_limit(pid_t process, int kind) noexcept {
   if ((kind != RLIMIT_AS && kind != RLIMIT_DATA) || active_pager() == nullptr || platform::on_runtime_thread())
     return false;
   const int saved_errno = errno;
-  const bool own = is_of_this_process(process);
+  const bool own = process == 0 || is_of_this_process(process);
   errno = saved_errno;
   return own;
 }

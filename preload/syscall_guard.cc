@@ -46,8 +46,6 @@ constexpr unsigned machine_x86_64 = 0xc000003e;  // AUDIT_ARCH_X86_64
 // fault_mode::thread
 bool only_raw_calls = false;
 
-bool refuses_device_writes = false;  // set before the first call is looked at
-
 constexpr std::array<int, 6> argument_registers{REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
 
 std::array<long, 6> arguments_of(const greg_t* registers) {
@@ -451,11 +449,6 @@ void on_sigsys(int signal, siginfo_t* info, void* context) {
       &call);
 }
 
-void look_out_for_device_writes() {
-  const platform::kernel_features& features = platform::probe_kernel();
-  refuses_device_writes = !features.move || !features.pagemap;
-}
-
 // The range whose calls are not dispatched: the C library, whose functions are interposed, and this library; also the
 // loader and the kernel's own code (clocks) if they lie near enough, since their calls do not concern us. Libraries
 // that lie between these are not dispatched, either.
@@ -535,6 +528,7 @@ void guard_started_thread() noexcept {
 void guard_child() noexcept {
   open_program_actions_in_child();
   open_relayed_actions_in_child();
+  look_out_for_device_writes_in_child();
   arm_child();
 }
 

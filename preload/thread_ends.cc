@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <threads.h>
@@ -73,6 +74,13 @@ pid_t this_thread_id() {
   return static_cast<pid_t>(syscall(SYS_gettid));
 }
 
+// Whether the kernel could write there: not behind a stack, where nothing may be mapped.
+bool is_accessible(const pager::pager& far, const std::byte* page) {
+  if (!far.contains(page)) return false;
+  const result<pager::pager::mapping> found = far.mapping_at(page, page_bytes);
+  return found.ok() && !found.value().guarded && found.value().protection != PROT_NONE;
+}
+
 // Makes the pages of a range resident until the calling thread is gone.
 void hold(const void* address, std::size_t bytes) {
   pager::pager* const far = active_pager();
@@ -81,7 +89,7 @@ void hold(const void* address, std::size_t bytes) {
   const auto last = reinterpret_cast<std::uintptr_t>(address) + bytes - 1;
   for (std::uintptr_t at = first; at <= last; at += page_bytes) {
     const auto* const page = reinterpret_cast<const std::byte*>(at);
-    if (!far->contains(page)) continue;
+    if (!is_accessible(*far, page)) continue;
     const lock_guard guard(held_lock);
     held().hold(page, this_thread_id(), outside);
   }

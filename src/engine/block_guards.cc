@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/check.h"
+
 namespace far::engine {
 
 result<void> guard_part(core_for_ranges& shared, page_range part, bool foreign) {
@@ -27,6 +29,7 @@ result<void> guard_block(core_for_ranges& shared, block_id id) {
 bool close_block(core_for_ranges& shared, block_id id) {
   block& closing = shared.blocks.at(id);
   closing.lock.assert_held();
+  FAR_CHECK(closing.kind == block_kind::open, "a block is opened before it is closed");
   const page_range range = pages_of(id);
   const result<void> guarded = guard_block(shared, id);
   if (!guarded) {

@@ -44,8 +44,8 @@ class eviction_control {
   }
 
   // Evicts the pages of a range that can leave, regardless of the budget, in batches of this size. Waits for slots that
-  // the far tier is to have soon, for up to a second. Requires: 0 <
-  // pages_a_batch <= batch_pages. `around`: the host whose background is woken for writes left to it; null: it polls.
+  // the far tier is to have soon, for up to a second. Requires: 0 < pages_a_batch <= batch_pages. `around`: the host
+  // whose background is woken for writes left to it; null: it polls.
   void evict(page_range range, std::size_t pages_a_batch = batch_pages, host* around = nullptr);
 
   void resize(std::uint64_t budget_pages);

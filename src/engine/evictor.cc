@@ -147,8 +147,8 @@ bool evictor::finish_batches(caller who) {
 }
 
 // Pages are sorted by address, because runs of neighbours cost one call each. Clean ones are dropped at once, and
-// suspects that are found clean. Of the
-// dirty ones, those that nobody can write to meanwhile come first, and are lifted together.
+// suspects that are found clean. Of the dirty ones, those that nobody can write to meanwhile come first, and are lifted
+// together.
 bool evictor::evict(std::span<page_id> victims, caller who, bool hard_pressed) {
   batch* const into = free_batch();
   if (into == nullptr) return false;

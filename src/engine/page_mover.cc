@@ -1,5 +1,7 @@
 #include "engine/page_mover.h"
 
+#include <cerrno>
+
 #include "base/check.h"
 #include "base/lock_guard.h"
 #include "engine/block_guards.h"
@@ -14,21 +16,24 @@ page_word forgotten(page_word word) {
 
 }  // namespace
 
-result<void> page_mover::move(page_range from, page_id to) {
+result<void> page_mover::guard_source(page_range from) {
   bool closed = true;
   for_each_block(from, [this, &closed](block_id id, page_range) {
     block& holder = shared_.blocks.at(id);
     const lock_guard guard(holder.lock);
-    if (holder.kind == block_kind::open) closed &= close_block(shared_, id);
+    if (holder.kind == block_kind::open) closed = closed && close_block(shared_, id);
   });
-  if (!closed) return error{"the kernel refuses to guard memory that is to be moved", 0};
+  if (closed) return {};
+  return error{"the kernel refuses to guard memory that is to be moved; raise vm.max_map_count", ENOMEM};
+}
+
+void page_mover::move(page_range from, page_id to) {
   for (std::size_t i = 0; i < from.count; ++i) {
     backoff waiting;
     while (!move_page(from.first + i, to + i)) {
       if (!transfers_.help()) waiting.pause();
     }
   }
-  return {};
 }
 
 // Returns false while somebody else is at work on the page.

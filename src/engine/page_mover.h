@@ -10,9 +10,12 @@ class page_mover {
  public:
   page_mover(core_for_ranges& shared, transfer_queues& transfers) : shared_(shared), transfers_(transfers) {}
 
-  // Makes the pages of `from` those of the equally long `to`; `from` is Untouched afterwards. Requires: both allocated,
-  // `to` Untouched and in guarded blocks.
-  [[nodiscard]] result<void> move(page_range from, page_id to);
+  // Before a move: guards the blocks of its source. Fails where the kernel refuses; nothing but the blocks has changed.
+  // Requires: allocated.
+  [[nodiscard]] result<void> guard_source(page_range from);
+  // Makes the pages of `from` those of the equally long `to`; `from` is Untouched afterwards. Requires: both allocated
+  // and in guarded blocks, `to` Untouched.
+  void move(page_range from, page_id to);
 
  private:
   [[nodiscard]] bool move_page(page_id from, page_id to);

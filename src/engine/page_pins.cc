@@ -7,7 +7,8 @@
 namespace far::engine {
 
 // A page that is resident and dirty, or Foreign, is pinned by its word alone. One of an open block is filled under the
-// block's lock first, so that the block cannot be closed between the fill and the pin.
+// block's lock first, so that the block cannot be closed between the fill and the pin. One of a fresh block is at most
+// reserved: there is nothing to fill.
 bool page_pins::try_pin(page_id page) {
   const auto with_pin = [](page_word word) {
     FAR_CHECK(word.pins() < page_word::maximum_pins, "a page is pinned by fewer than 256 callers");
@@ -27,7 +28,7 @@ bool page_pins::try_pin(page_id page) {
   if (holder.kind == block_kind::guarded) return false;
   // A page that the kernel has filled stays when the block is closed; every other one in it becomes guarded. A page
   // that the kernel does not fill, as it may only be read, is filled by us, in a block that is closed now.
-  bool filled = shared_.space.populate({page, 1});
+  bool filled = holder.kind == block_kind::fresh || shared_.space.populate({page, 1}, true) == 0;
   if (!filled) shared_.space.query_filled({page, 1}, {&filled, 1});
   if (!filled && close_block(shared_, block_of(page))) return false;
   shared_.pages.update(page, with_pin);

@@ -9,7 +9,8 @@ class page_pins {
  public:
   explicit page_pins(core_for_ranges& shared) : shared_(shared) {}
 
-  // Fails when the page is not resident and writable now. A page of an open block is mostly made so.
+  // Fails when the page is not resident and writable now. A page of an open block is mostly made so. One of a fresh
+  // block is the kernel's alone, and only counted.
   [[nodiscard]] bool try_pin(page_id page);
   void unpin(page_id page);
 

@@ -200,11 +200,11 @@ void page_ranges::discard_guarded(page_range range) {
   unmapping.finish();
 }
 
-bool page_ranges::populate_open(page_range part) {
+bool page_ranges::populate_open(page_range part, bool write, int* error_code) {
   block& holder = shared_.blocks.holding(part.first);
   const lock_guard guard(holder.lock);
   if (holder.kind != block_kind::open) return false;
-  static_cast<void>(shared_.space.populate(part));
+  *error_code = shared_.space.populate(part, write);
   return true;
 }
 

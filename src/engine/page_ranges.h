@@ -15,7 +15,7 @@ class page_ranges {
   // Pages of the range become the program's: zeros until written. Opens blocks while the budget has room for them,
   // guards them otherwise. Requires: not allocated.
   [[nodiscard]] result<void> allocate(page_range range) { return allocate(range, false); }
-  // Guards them regardless of the budget, so that move() may go there.
+  // Guards them regardless of the budget, so that move() may go there; guard_source() is for where it comes from.
   [[nodiscard]] result<void> allocate_guarded(page_range range) { return allocate(range, true); }
   // Takes over memory that the kernel has filled in part: it is the program's already. Requires: whole blocks, fresh.
   [[nodiscard]] result<void> adopt(page_range range);
@@ -29,10 +29,12 @@ class page_ranges {
   void discard(page_range range);
   // The pages should lie on the same servers as others of this affinity, from the next time on that they leave.
   void keep_together(page_range range, backend::affinity with) { shared_.affinities.set(range, with); }
-  // As page_mover::move().
-  [[nodiscard]] result<void> move(page_range from, page_id to) { return mover_.move(from, to); }
-  // Lets the kernel fill the pages if their block is open; returns whether it is. Requires: within one block.
-  [[nodiscard]] bool populate_open(page_range part);
+  // As in page_mover.
+  [[nodiscard]] result<void> guard_source(page_range from) { return mover_.guard_source(from); }
+  void move(page_range from, page_id to) { mover_.move(from, to); }
+  // Lets the kernel fill the pages if their block is open, as address_space::populate() does; returns whether it is.
+  // Requires: within one block.
+  [[nodiscard]] bool populate_open(page_range part, bool write, int* error_code);
 
   // The range becomes Foreign, until it is allocated again: the program maps something else there. Requires: not
   // allocated.

@@ -115,7 +115,7 @@ result<void> far_pager::start() {
       .policy = chosen_.policy,
       .pace = chosen_.pace,
       .reads_parts = chosen_.object_readers > 0,
-      .tracks_writes = platform::probe_kernel().write_protect,
+      .tracks_writes = platform::probe_kernel().write_protect && platform::probe_kernel().first_writes,
       .where = at_misses ? engine::eviction_place::at_miss : engine::eviction_place::background,
       .measures_where = chosen_.where == options::eviction::measured,
       .first_number = chosen_.states_by_address ? reinterpret_cast<std::uintptr_t>(heap_.base()) >> page_shift : 0,

@@ -31,6 +31,10 @@ class far_pager final : public pager {
   // For signal handlers.
   [[nodiscard]] miss_resolver& misses() { return *misses_; }
 
+  // Whether pages leave by a move, which the kernel refuses while a device may write to them. The child of a process
+  // that has changed its user cannot: it may not see its own page tables, without which no page is moved.
+  [[nodiscard]] bool moves_pages() const { return space_.moves_pages(); }
+
   // ---- far_heap ----
   [[nodiscard]] bool contains(const void* address) const override { return heap_.contains(address); }
   [[nodiscard]] bool overlaps(const void* address, std::size_t bytes) const override {

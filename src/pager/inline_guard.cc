@@ -23,19 +23,25 @@ std::array<std::atomic<miss_resolver*>, most_pagers> guarded{};
 std::atomic<unsigned> guarded_count{0};
 spin_lock installing;  // held to change the above, and the kernel's idea of the handler
 bool avoids_signal_stacks = false;
-spin_lock program_action_lock;
-struct sigaction program_action{};  // the program's action for a SIGBUS that is not ours
+struct sigaction program_action{};  // for a SIGBUS that is not ours: as it was before the first pager
 
-// Passes a SIGBUS that is not ours to the program, as if our handler did not exist.
+// A signal that somebody sent has no address.
+bool was_sent(const siginfo_t& info) {
+  return info.si_code <= 0;
+}
+
+// Passes a SIGBUS that is not ours to the program, as if our handler did not exist. A fault that the program ignores
+// would repeat for ever, and ends the process as it does natively.
 void pass_on(int signal, siginfo_t* info, void* context) {
   const struct sigaction action = program_action;
   if ((action.sa_flags & SA_SIGINFO) != 0) return action.sa_sigaction(signal, info, context);
-  if (action.sa_handler == SIG_IGN) return;
-  if (action.sa_handler != SIG_DFL) return action.sa_handler(signal);
-  // The default is to die of it: put the default back and let the access fault again.
+  if (action.sa_handler == SIG_IGN && was_sent(*info)) return;
+  if (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN) return action.sa_handler(signal);
+  // Ends the process as soon as this handler returns.
   struct sigaction fatal{};
   fatal.sa_handler = SIG_DFL;
   sigaction(SIGBUS, &fatal, nullptr);
+  raise(signal);
 }
 
 miss_resolver* resolver_of(const void* address) {
@@ -48,7 +54,7 @@ miss_resolver* resolver_of(const void* address) {
 
 void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  miss_resolver* const misses = resolver_of(info->si_addr);
+  miss_resolver* const misses = was_sent(*info) ? nullptr : resolver_of(info->si_addr);
   if (misses != nullptr && !is_of_foreign(*misses, info->si_addr)) {
     std::optional<platform::runtime_mark> allocate_locally;
     if (!misses->has_fibers()) allocate_locally.emplace();  // a fiber may continue on another thread
@@ -112,16 +118,6 @@ bool is_of_foreign(const miss_resolver& misses, const void* address) noexcept {
   const bool again = last == address;
   last = again ? nullptr : address;
   return again;
-}
-
-bool inline_guard_installed() noexcept {
-  return guarded_count.load() > 0;
-}
-
-void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept {
-  const lock_guard guard(program_action_lock);
-  if (old != nullptr) *old = program_action;
-  if (act != nullptr) program_action = *act;
 }
 
 }  // namespace far::pager

@@ -3,22 +3,15 @@
 
 #include "base/result.h"
 
-struct sigaction;
-
 namespace far::pager {
 
 class miss_resolver;
 
-// From now on SIGBUS in the far heap of `misses` is a miss; any other SIGBUS goes to the handler that the program had,
-// or installs later through chained_sigbus_action. Fails when too many pagers have the signal. With fibers, the handler
-// runs on the stack of the fiber that misses.
+// From now on SIGBUS in the far heap of `misses` is a miss; any other SIGBUS goes to the handler that the program had.
+// Fails when too many pagers have the signal. With fibers, the handler runs on the stack of the fiber that misses. The
+// run door takes the signal over, and with it all later handlers of the program (preload/signals.h).
 [[nodiscard]] result<void> install_inline_guard(miss_resolver& misses);
 void remove_inline_guard(miss_resolver& misses);
-
-// The SIGBUS handler that the program has set, for a door that interposes sigaction(2). Behaves like sigaction(SIGBUS,
-// act, old).
-[[nodiscard]] bool inline_guard_installed() noexcept;
-void chained_sigbus_action(const struct sigaction* act, struct sigaction* old) noexcept;
 
 // Whether a fault in the far heap is the program's own: of a file, say, that it has mapped there and that has become
 // shorter. A fault that was ours when it was raised, before the other mapping came, does not repeat.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/block_guards.h"
 #include "engine/eviction_control.h"
 #include "engine/host.h"
 #include "engine/page_ranges.h"
@@ -67,6 +68,17 @@ class mapped_parts {
     return holes || next != range.end() ? ENOMEM : 0;
   }
 
+  // Outside the gate: the same up to the first hole, for calls that wait for pages. They enter the gate for a block at
+  // a time, so that a fork waits for no more.
+  template <typename Body>
+  [[nodiscard]] int for_each_block(page_range range, const Body& body) const {
+    int failure = 0;
+    engine::for_each_block(range, [&](engine::block_id, page_range piece) {
+      if (failure == 0) failure = inside([&] { return for_each(piece, at_hole::stop, body); });
+    });
+    return failure;
+  }
+
   // Gives addresses that were just taken to the engine and to the program.
   [[nodiscard]] int open(page_range range, const mapping_traits& traits, bool guarded);
   // The same, unless they are only reserved; where it fails, they are free again.
@@ -85,6 +97,8 @@ class mapped_parts {
   // Empties a range that was taken. `keep_foreign`: foreign parts stay mapped. `protection`: of the far memory that
   // comes there, if any. Checks everything that can be refused before it drops any bytes.
   [[nodiscard]] int empty(page_range range, const parts& taken, bool keep_foreign, int protection);
+  // Takes a part that is not in use, or not yet, back from the program and the engine. Only what is foreign can fail.
+  [[nodiscard]] int empty(const part& one);
   // Gives accessible far memory the kernel's protection of the mapping that replaces it: all of it, or none.
   [[nodiscard]] int protect_all(const parts& taken, int protection);
   // The parts of a range that was taken stay as they are from this one on; the rest is free.
@@ -97,7 +111,6 @@ class mapped_parts {
 
  private:
   [[nodiscard]] int close(const part& one);
-  [[nodiscard]] int empty(const part& one);
   [[nodiscard]] int prepare_to_replace(const parts& taken, int protection);
   [[nodiscard]] int protect_removed(part& one, int protection, int key);
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 
 #include "base/check.h"
-#include "engine/block_guards.h"
 #include "pager/memory_results.h"
 #include "platform/advice.h"
 #include "platform/signal_shield.h"
@@ -31,10 +30,13 @@ result<void> memory_advice::discard(std::byte* address, std::size_t bytes) {
 result<void> memory_advice::advise(std::byte* address, std::size_t bytes, int advice) {
   const page_range range = parts_.pages_in(address, bytes);
   if (advice == MADV_COLD || advice == MADV_PAGEOUT) return outcome("madvise", push_out(range, advice));
-  const bool populates = advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE;
-  const mapped_parts::at_hole mode = populates ? mapped_parts::at_hole::stop : mapped_parts::at_hole::go_on;
+  if (advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE) {
+    return outcome("madvise", parts_.for_each_block(range, [this, advice](const address_map::part& part) {
+      return part.traits.foreign ? tell_kernel(part, advice) : populate_part(part, advice == MADV_POPULATE_WRITE);
+    }));
+  }
   return outcome("madvise", parts_.inside([&] {
-    return parts_.for_each(range, mode, [this, advice](const address_map::part& part) {
+    return parts_.for_each(range, mapped_parts::at_hole::go_on, [this, advice](const address_map::part& part) {
       return part.traits.foreign ? tell_kernel(part, advice) : advise_part(part, advice);
     });
   }));
@@ -103,8 +105,6 @@ int memory_advice::advise_part(const address_map::part& part, int advice) {
     case MADV_DOFORK:
     case MADV_WIPEONFORK:
     case MADV_KEEPONFORK: return note_of_child(part.range, advice);
-    case MADV_POPULATE_READ: return populate_part(part, false);
-    case MADV_POPULATE_WRITE: return populate_part(part, true);
     case MADV_GUARD_INSTALL: return fence(part, true);
     case MADV_GUARD_REMOVE: return fence(part, false);
     case MADV_HUGEPAGE:
@@ -176,16 +176,14 @@ int memory_advice::fence(const address_map::part& part, bool install) {
   return failure;
 }
 
+// Requires: within one block.
 int memory_advice::populate_part(const address_map::part& part, bool write) {
   if ((part.traits.protection & (write ? PROT_WRITE : PROT_READ)) == 0) return EINVAL;
   if (part.traits.fenced) return EFAULT;
   int failure = 0;
-  engine::for_each_block(part.range, [&, this](engine::block_id, page_range piece) {
-    if (ranges_.populate_open(piece)) return;
-    // The kernel reports failed memory in this way.
-    if (!accesses_.fetch(parts_.address_of(piece), parts_.bytes_of(piece), write)) failure = EHWPOISON;
-  });
-  return failure;
+  if (ranges_.populate_open(part.range, write, &failure)) return failure;
+  // The kernel reports failed memory in this way.
+  return accesses_.fetch(parts_.address_of(part.range), parts_.bytes_of(part.range), write) ? 0 : EHWPOISON;
 }
 
 }  // namespace far::pager

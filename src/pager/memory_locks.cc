@@ -17,16 +17,19 @@ bool accessible(const mapping_traits& traits) {
 
 }  // namespace
 
+// As the kernel does it: all is locked at once, or what the limit allows, and filled afterwards.
 result<void> memory_locks::lock(std::byte* address, std::size_t bytes, unsigned flags) {
-  // Inaccessible memory is locked as well, but the kernel then fills nothing from there on, and says so.
-  bool unfilled = false;
-  const auto lock_each = [&](const address_map::part& part) {
-    unfilled |= !part.traits.foreign && !accessible(part.traits) && (flags & on_fault) == 0;
-    return lock_part(part, unfilled ? flags | on_fault : flags);
-  };
-  const int failure = parts_.inside(
-      [&] { return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, lock_each); });
-  return outcome("mlock", failure == 0 && unfilled ? ENOMEM : failure);
+  const page_range range = parts_.pages_in(address, bytes);
+  int failure = parts_.inside([&] {
+    return parts_.for_each(range, mapped_parts::at_hole::stop,
+                           [this](const address_map::part& part) { return lock_part(part, on_fault); });
+  });
+  if (failure != 0 || (flags & on_fault) != 0) return outcome("mlock", failure);
+  failure = parts_.for_each_block(range, [&](const address_map::part& part) {
+    // Inaccessible memory is locked as well, but the kernel then fills nothing from there on, and says so.
+    return part.traits.foreign || accessible(part.traits) ? lock_part(part, flags) : ENOMEM;
+  });
+  return outcome("mlock", failure);
 }
 
 result<void> memory_locks::unlock(std::byte* address, std::size_t bytes) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "base/check.h"
 #include "pager/memory_results.h"
 
 namespace far::pager {
@@ -106,10 +107,13 @@ int memory_moves::move_parts(page_range range, std::uint64_t new_count, const re
   return 0;
 }
 
-// Opens the target, and moves the bytes of the parts there. If that fails, everything is as before, and the target is
-// empty.
+// Opens the target, and moves the bytes of the parts there. All that the kernel may refuse comes before the first byte
+// moves: if it does, everything is as before, and the target is empty.
 int memory_moves::move_bytes(page_range range, const address_map::parts& parts, page_range target,
                              const mapping_traits& traits) {
+  for (const address_map::part& part : parts) {
+    if (!part.traits.reserved && !ranges_.guard_source(part.range)) return ENOMEM;
+  }
   int failure = parts_.open(target, traits, true);
   if (failure != 0) return failure;
   const auto place_of = [&](page_range part) { return target.first + (part.first - range.first); };
@@ -117,14 +121,26 @@ int memory_moves::move_bytes(page_range range, const address_map::parts& parts, 
     if (failure != 0 || !part.traits.fenced) continue;
     failure = set_kernel_protection(parts_.address_of(place_of(part.range)), part.range.count << page_shift, PROT_NONE);
   }
-  // Locked pages could not move to a place where they are not locked.
-  const bool locked = parts.front().traits.locked;
-  if (failure == 0 && locked)
-    static_cast<void>(syscall(SYS_munlock, parts_.address_of(range.first), range.count << page_shift));
-  for (const address_map::part& part : parts) {
-    if (failure != 0 || part.traits.reserved) continue;
-    if (!ranges_.move(part.range, place_of(part.range))) failure = ENOMEM;
+  if (failure == 0 && parts.front().traits.locked) failure = unlock_source(range);
+  if (failure != 0) {
+    const int emptied = parts_.empty(address_map::part{target, traits});
+    FAR_CHECK(emptied == 0, "far memory can always be emptied");
+    return failure;
   }
+  for (const address_map::part& part : parts) {
+    if (!part.traits.reserved) ranges_.move(part.range, place_of(part.range));
+  }
+  return 0;
+}
+
+// Locked pages could not move to a place where they are not locked.
+int memory_moves::unlock_source(page_range range) {
+  std::byte* const address = parts_.address_of(range.first);
+  const std::size_t bytes = range.count << page_shift;
+  if (syscall(SYS_munlock, address, bytes) == 0) return 0;
+  const int failure = errno;
+  // The kernel has no room to split its last mapping, and may have come as far as that.
+  static_cast<void>(syscall(SYS_mlock2, address, bytes, memory_locks::on_fault));
   return failure;
 }
 

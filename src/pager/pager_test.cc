@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -165,6 +167,18 @@ TEST_P(pager_test, memory_that_the_kernel_could_not_fill_counts_as_locked) {
   EXPECT_TRUE(pager_->advise(block, mib, MADV_DONTNEED).ok());
   for (std::size_t at = 0; at < 2 * mib; at += page_bytes) ASSERT_EQ(block[at], std::byte{0}) << at;
   verify(block + 2 * mib, 2 * mib, 1);
+  pager_->validate();
+}
+
+// The kernel, too, would refuse to make it writable.
+TEST_P(pager_test, memory_that_may_only_be_read_is_populated_for_reads) {
+  std::byte* const block = pager_->map(mib, PROT_READ, page_bytes).value();
+  ASSERT_TRUE(pager_->advise(block, mib, MADV_POPULATE_READ).ok());
+  std::array<unsigned char, mib / page_bytes> present{};
+  ASSERT_EQ(mincore(block, mib, present.data()), 0);
+  EXPECT_EQ(std::count_if(present.begin(), present.end(), [](unsigned char page) { return (page & 1) == 0; }), 0);
+  const result<void> for_writes = pager_->advise(block, mib, MADV_POPULATE_WRITE);
+  EXPECT_EQ(for_writes.ok() ? 0 : for_writes.error().code, EINVAL);
   pager_->validate();
 }
 
@@ -397,28 +411,6 @@ TEST_P(pager_test, threads_on_shared_pages_lose_no_update) {
   for (std::size_t page = 0; page < pages; ++page) sum += *reinterpret_cast<std::uint64_t*>(block + page * page_bytes);
   EXPECT_EQ(sum, 4u * rounds);
   EXPECT_LE(pager_->snapshot().peak_local_bytes, budget + 64 * page_bytes);
-}
-
-// Otherwise every miss would stand still for as long: the locks that a fork holds meanwhile are those of the misses.
-TEST(pager, a_fork_does_not_wait_for_pages_that_a_thread_pushes_out) {
-  if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no userfaultfd";
-  constexpr std::size_t bytes = 8 * mib;
-  result<std::unique_ptr<pager>> created = pager::create({.budget_bytes = budget, .far_uri = "memory:?latency=200ms"});
-  ASSERT_TRUE(created.ok()) << created.error().message;
-  pager& tested = *created.value();
-  std::byte* const block = tested.map(bytes, PROT_READ | PROT_WRITE, page_bytes).value();
-  for (std::size_t at = 0; at < bytes; at += page_bytes) block[at] = std::byte{1};
-  std::atomic<bool> ended{false};
-  std::thread pushing([&] {
-    tested.evict(block, bytes);
-    ended.store(true);
-  });
-  while (tested.snapshot().far_bytes == 0) std::this_thread::yield();
-  tested.prepare_fork();
-  const bool waited = ended.load();
-  tested.after_fork_in_parent();
-  EXPECT_FALSE(waited);
-  pushing.join();
 }
 
 std::uint64_t blocked_signals() {

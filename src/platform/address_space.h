@@ -77,9 +77,9 @@ class address_space {
   // Sets filled[i] to whether page range.first + i holds bytes (mapped, or swapped out by the kernel).
   virtual void query_filled(page_range range, std::span<bool> filled) = 0;
 
-  // Lets the kernel fill pages that are not guarded, as a first write by the program would. Returns whether it did:
-  // pages that may not be written stay as they are.
-  virtual bool populate(page_range range) = 0;
+  // Lets the kernel fill pages that are not guarded, as a first read or write by the program would. Returns 0, or the
+  // errno of madvise(2) with MADV_POPULATE_READ or MADV_POPULATE_WRITE; then some of them may be filled.
+  [[nodiscard]] virtual int populate(page_range range, bool write) = 0;
 
   // Memory to lift into. Frames in it are freed, and the place is empty again, after empty_staging.
   [[nodiscard]] virtual std::byte* map_staging(std::size_t pages) = 0;

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "platform/advice.h"
 #include "platform/left_alone.h"
 #include "platform/local_memory.h"
 #include "platform/own_descriptors.h"
@@ -188,7 +189,7 @@ std::size_t far_address_space::lift_by_move(page_range range, std::byte* staging
 // Makes the kernel give this process its own copy of a shared page. The kernel refuses if the program has just made the
 // page inaccessible or read-only, where a write of our own would crash. Every kernel that can move pages has this.
 bool far_address_space::own_exclusively(page_id page) {
-  return syscall(SYS_madvise, address_of(page), page_bytes, /* MADV_POPULATE_WRITE */ 23) == 0;
+  return populate({page, 1}, true) == 0;
 }
 
 // How many pages from the first one on have bytes. A page that the program has dropped behind our back has none:
@@ -339,16 +340,16 @@ void far_address_space::wake(page_range range) {
 }
 
 result<void> far_address_space::guard(page_range range) {
-  const std::size_t bytes = range.count << page_shift;
-  const int failure = faults_.register_range(start_of(range), bytes, features_.write_protect);
+  int failure = register_pages(range);
   if (failure == 0) return {};
   // Something else is mapped over a part that the pager was not told of, by a raw system call. The rest is still ours;
   // the part is left alone.
   if (failure == EINVAL && range.count > 1) {
-    for (page_id page = range.first; page < range.end(); ++page) {
-      static_cast<void>(faults_.register_range(start_of({page, 1}), page_bytes, features_.write_protect));
-    }
-    return {};
+    page_range page{range.first, 1};
+    while (page.first < range.end() && ((failure = register_pages(page)) == 0 || failure == EINVAL)) ++page.first;
+    if (page.first == range.end()) return {};
+    const page_range done{range.first, static_cast<std::size_t>(page.first - range.first)};
+    FAR_CHECK(done.count == 0 || unguard(done), "what was just guarded can be unguarded without another mapping");
   }
   return error{std::string("cannot guard a range of the far heap (") + std::strerror(failure) +
                    (failure == ENOMEM ? "); raise vm.max_map_count" : ")"),
@@ -359,12 +360,23 @@ bool far_address_space::unguard(page_range range) {
   const int failure = faults_.unregister_range(start_of(range), range.count << page_shift);
   if (failure == 0 || failure == ENOMEM) return failure == 0;
   FAR_CHECK(failure == EINVAL, "a guarded range can always be unguarded");
-  // As in guard().
+  // As in guard(). Each run between such parts goes as a whole: the kernel has to split none of its mappings.
   bool done = true;
-  for (page_id page = range.first; page < range.end(); ++page) {
-    done &= faults_.unregister_range(start_of({page, 1}), page_bytes) != ENOMEM;
+  page_range run{range.first, 0};
+  for (page_range page{range.first, 1}; page.first <= range.end(); ++page.first) {
+    if (page.first < range.end() && register_pages(page) == 0) {
+      ++run.count;
+      continue;
+    }
+    if (run.count > 0) done &= faults_.unregister_range(start_of(run), run.count << page_shift) == 0;
+    run = {page.first + 1, 0};
   }
   return done;
+}
+
+// 0 also where they are registered already.
+int far_address_space::register_pages(page_range range) {
+  return faults_.register_range(start_of(range), range.count << page_shift, features_.write_protect);
 }
 
 void far_address_space::query_filled(page_range range, std::span<bool> filled) {
@@ -388,7 +400,8 @@ void far_address_space::query_filled(std::uintptr_t start, std::span<bool> fille
 }
 
 // mincore(2) says no to pages that are swapped out, too. Where the system swaps, userfaultfd is asked to fill what is
-// not in core: it refuses where there are bytes, and a hole holds zeros now, which is what it would have read as.
+// not in core: it refuses where there are bytes, and a hole holds zeros now, which is what it would have read as. Where
+// nothing is guarded it cannot say, and the page counts as filled.
 void far_address_space::query_without_pagemap(std::uintptr_t start, std::span<bool> filled) {
   constexpr std::size_t pages_a_call = 512;
   std::array<unsigned char, pages_a_call> in_core;
@@ -421,9 +434,9 @@ std::size_t far_address_space::count_moved(page_range from, std::uintptr_t to) {
   return from.count;
 }
 
-bool far_address_space::populate(page_range range) {
-  constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, since Linux 5.14
-  return advise(address_of(range.first), range.count << page_shift, populate_write) == 0;
+int far_address_space::populate(page_range range, bool write) {
+  const int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;  // since Linux 5.14
+  return advise(address_of(range.first), range.count << page_shift, advice);
 }
 
 std::byte* far_address_space::map_staging(std::size_t pages) {

@@ -32,7 +32,7 @@ class far_address_space final : public address_space {
   [[nodiscard]] result<void> guard(page_range range) override;
   [[nodiscard]] bool unguard(page_range range) override;
   void query_filled(page_range range, std::span<bool> filled) override;
-  bool populate(page_range range) override;
+  [[nodiscard]] int populate(page_range range, bool write) override;
   [[nodiscard]] std::byte* map_staging(std::size_t pages) override;
   void unmap_staging(std::byte* staging, std::size_t pages) override;
   void empty_staging(std::byte* staging, std::size_t pages) override;
@@ -40,7 +40,11 @@ class far_address_space final : public address_space {
 
   [[nodiscard]] std::byte* address_of(page_id page) const { return heap_.address_of(page); }
 
+  // Whether pages leave by a move. A fork may end that: see open_self().
+  [[nodiscard]] bool moves_pages() const { return features_.move; }
+
  private:
+  [[nodiscard]] int register_pages(page_range range);
   void open_self();
   void close_self();
   [[nodiscard]] std::uintptr_t start_of(page_range range) const {

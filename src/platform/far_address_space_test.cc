@@ -1,15 +1,18 @@
 // Moving pages out of the far heap on the real kernel. Needs permission for userfaultfd.
 #include "platform/far_address_space.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <barrier>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -20,6 +23,7 @@
 
 #include "base/units.h"
 #include "platform/kernel_features.h"
+#include "tests/support/scarce_mappings.h"
 
 namespace far::platform {
 namespace {
@@ -141,6 +145,39 @@ TEST_P(far_address_space_test, stops_at_a_locked_page_and_leaves_it) {
   }
 }
 
+// As where the program has mapped a file over a page, past the pager.
+TEST_P(far_address_space_test, a_range_is_guarded_as_a_whole_or_not_at_all) {
+  const page_range all{0, heap_bytes / page_bytes};
+  const page_id hole = 100;
+  ASSERT_TRUE(space_->unguard(all));
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  void* const at = base_ + hole * page_bytes;
+  ASSERT_EQ(mmap(at, page_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0), at);
+  close(file);
+  const std::vector<std::byte> zeros(page_bytes);
+  int refused = 0;
+  int half_guarded = 0;
+  bool is_guarded = false;
+  {
+    test::scarce_mappings others;
+    ASSERT_TRUE(others.are_used_up());
+    while (!is_guarded && refused < 20) {
+      is_guarded = space_->guard(all).ok();
+      for (const page_id page : {all.first, hole - 1, hole + 1, all.end() - 1}) {
+        int failure = 0;
+        const bool has_page = space_->install({page, 1}, zeros.data(), mapping::writable, &failure) == 1;
+        half_guarded += has_page != is_guarded || (!has_page && failure != ENOENT);
+      }
+      refused += is_guarded ? 0 : 1;
+      others.give_back();
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(half_guarded, 0);
+  EXPECT_TRUE(is_guarded);
+  EXPECT_TRUE(space_->unguard(all));
+}
+
 // An access to an empty page waits until somebody resolves it. Here nobody does.
 class far_address_space_unattended : public far_address_space_test {
  protected:
@@ -197,6 +234,32 @@ TEST_P(far_address_space_unattended, no_write_is_lost_while_pages_leave_and_come
   EXPECT_EQ(lost, 0u) << "a page came back without the last write to it";
 }
 
+// A machine that swaps, whatever this one does.
+std::atomic<bool> has_swap = false;
+
+// mincore(2) tells holes from swapped pages only where a userfaultfd is registered.
+TEST_P(far_address_space_test, without_pagemap_what_may_be_swapped_out_counts_as_filled) {
+  const page_range all{0, heap_bytes / page_bytes};
+  kernel_features features = probe_kernel();
+  features.pagemap = features.move = false;
+  far_address_space blind(heap_layout(base_, heap_bytes), *faults_, features);
+  const auto is_filled = [&blind](page_id page) {
+    bool filled = false;
+    blind.query_filled({page, 1}, {&filled, 1});
+    return filled;
+  };
+  install({5, 1});
+  EXPECT_TRUE(is_filled(5));
+  EXPECT_FALSE(is_filled(6));
+  has_swap = true;
+  EXPECT_TRUE(is_filled(6)) << "zeros now";
+  EXPECT_EQ(base_[6 * page_bytes], std::byte{0});
+  ASSERT_TRUE(blind.unguard(all));
+  EXPECT_TRUE(is_filled(7)) << "nobody can say";
+  has_swap = false;
+  EXPECT_FALSE(is_filled(7));
+}
+
 // While one thread splits a huge page, the kernel lets the other try again, after which kernels from 6.18 on forget to
 // count what they move.
 TEST_P(far_address_space_test, two_threads_lift_parts_of_a_huge_page_and_count_all_that_left) {
@@ -246,3 +309,10 @@ INSTANTIATE_TEST_SUITE_P(kernels, far_address_space_unattended, testing::Bool(),
 
 }  // namespace
 }  // namespace far::platform
+
+// In place of the C library's.
+extern "C" int sysinfo(struct sysinfo* about) noexcept {
+  const long result = syscall(SYS_sysinfo, about);
+  if (far::platform::has_swap) about->totalswap = 1;
+  return static_cast<int>(result);
+}

@@ -80,7 +80,7 @@ class descriptor {
   int number_;
 };
 
-constexpr std::array<feature_description, 13> descriptions{{
+constexpr std::array<feature_description, 14> descriptions{{
     {"userfaultfd", &kernel_features::userfaultfd, "notices accesses to memory that is not resident", nullptr,
      "run `sysctl vm.unprivileged_userfaultfd=1`, or run as root, or grant CAP_SYS_PTRACE, or allow access to "
      "/dev/userfaultfd"},
@@ -100,8 +100,10 @@ constexpr std::array<feature_description, 13> descriptions{{
      "lifts dirty pages out without copying, and never under a device that writes to them",
      "write-protect, copy, drop; inline mode by default, which refuses io_uring, libaio and RDMA",
      "Linux 6.8 or later, built with CONFIG_USERFAULTFD"},
-    {"write_protect", &kernel_features::write_protect, "clean pages are not written again",
-     "eviction writes every page", "Linux 5.7 or later"},
+    {"write_protect", &kernel_features::write_protect, "pages are out of the program's reach while they are copied",
+     "`move`", "Linux 5.7 or later"},
+    {"first_writes", &kernel_features::first_writes, "clean pages are not written again",
+     "eviction compares the hash of every page", "Linux 5.18 or later"},
     {"process_madvise", &kernel_features::vectored_discard, "drops many pages in one call",
      "one madvise call for each run of pages", "Linux 6.13 or later"},
     {"pagemap", &kernel_features::pagemap, "tells which pages hold frames",
@@ -170,6 +172,26 @@ bool try_move(const kernel_features& features) {
   return pages.holds(1, 0x5a) && pages.holds(0, 0);
 }
 
+// Whether a page that came while it could only be read reports its first write once it may be written. Kernels before
+// 5.18 forget that, and the write would be lost. Here the kernel itself writes: a protected page makes that EFAULT.
+bool reports_writes_allowed_later(const kernel_features& features) {
+  const descriptor fault(open_userfaultfd(features));
+  const scratch_pages pages(2);
+  if (!fault.ok() || !pages.ok()) return false;
+  if (!handshake(fault.number(), UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_SIGBUS)) return false;
+  pages.fill(0, 0x5a);
+  if (!register_page(fault.number(), pages, 1, UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_WP)) return false;
+  if (syscall(SYS_mprotect, pages.page(1), page_bytes, PROT_READ) != 0) return false;
+  uffdio_copy copy{};
+  copy.dst = pages.number(1);
+  copy.src = pages.number(0);
+  copy.len = page_bytes;
+  copy.mode = UFFDIO_COPY_MODE_WP;
+  if (syscall(SYS_ioctl, fault.number(), UFFDIO_COPY, &copy) != 0) return false;
+  if (syscall(SYS_mprotect, pages.page(1), page_bytes, PROT_READ | PROT_WRITE) != 0) return false;
+  return syscall(SYS_uname, pages.page(1)) == -1 && errno == EFAULT && pages.holds(1, 0x5a);
+}
+
 bool try_write_protect(const kernel_features& features) {
   const descriptor fault(open_userfaultfd(features));
   const scratch_pages pages(1);
@@ -206,6 +228,7 @@ void probe_userfaultfd(kernel_features& found, const kernel_features& allowed) {
   found.thread_id = granted(found, UFFD_FEATURE_THREAD_ID);
   found.move = try_move(found);
   found.write_protect = try_write_protect(found);
+  found.first_writes = found.write_protect && reports_writes_allowed_later(found);
 }
 
 bool try_vectored_discard() {

@@ -19,6 +19,7 @@ struct kernel_features {
   bool thread_id = false;                   // UFFD_FEATURE_THREAD_ID
   bool move = false;                        // UFFDIO_MOVE: frames change place without a copy
   bool write_protect = false;               // UFFDIO_WRITEPROTECT
+  bool first_writes = false;                // ... and pages that came protected report their first write, all of them
   bool vectored_discard = false;            // process_madvise(MADV_DONTNEED) on this very process
   bool pagemap = false;                     // /proc/self/pagemap
   bool membarrier = false;                  // MEMBARRIER_CMD_PRIVATE_EXPEDITED

@@ -1,13 +1,16 @@
 #include "platform/kernel_features.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -95,6 +98,18 @@ TEST(KernelFeatures, AgreesWithWhatTheKernelSaysItOffers) {
   EXPECT_EQ(found.write_protect, (api.features & UFFD_FEATURE_PAGEFAULT_FLAG_WP) != 0);
 }
 
+// As kernels before 5.18 do where a page may only be read.
+bool protects_no_copies = false;
+
+TEST(KernelFeatures, FirstWritesThatTheKernelForgetsAreNotReliedOn) {
+  if (!probe_kernel_now(nullptr).first_writes) GTEST_SKIP() << "this kernel forgets them, or there is no permission";
+  protects_no_copies = true;
+  const kernel_features found = probe_kernel_now(nullptr);
+  protects_no_copies = false;
+  EXPECT_FALSE(found.first_writes);
+  EXPECT_TRUE(found.write_protect) << "pages can still be copied out";
+}
+
 TEST(KernelFeatures, ProbingLeavesNoDescriptorAndKeepsErrno) {
   const std::size_t before = open_descriptors();
   errno = ERANGE;
@@ -141,3 +156,18 @@ TEST(KernelFeatures, DirectIo) {
 
 }  // namespace
 }  // namespace far::platform
+
+// In place of the C library's, which does the rest.
+extern "C" long syscall(long number, ...) noexcept {
+  using function = long (*)(long, long, long, long, long, long, long);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "syscall"));
+  std::va_list given;
+  va_start(given, number);
+  long arguments[6];
+  for (long& argument : arguments) argument = va_arg(given, long);
+  va_end(given);
+  if (number == SYS_ioctl && arguments[1] == static_cast<long>(UFFDIO_COPY) && far::platform::protects_no_copies) {
+    reinterpret_cast<uffdio_copy*>(arguments[2])->mode = 0;
+  }
+  return next(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5]);
+}

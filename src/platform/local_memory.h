@@ -62,8 +62,8 @@ inline constinit block_regions local_block_regions{};
   return false;
 }
 
-// Around a fork: the child finds all lists whole. The last locks to be taken: a thread that waits for them holds
-// nothing that a fork waits for. Nothing is allocated or freed in between.
+// Around a fork: the child finds all lists whole. The last locks to be taken under which others are: a thread
+// that waits for them holds nothing that a fork waits for. Nothing is allocated or freed in between.
 void lock_local_memory_for_fork();
 void unlock_local_memory_after_fork();
 

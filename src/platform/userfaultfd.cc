@@ -161,8 +161,8 @@ void userfaultfd::fill_hole(std::uintptr_t page) const {
   uffdio_zeropage request{};
   request.range = {.start = page, .len = page_bytes};
   while (ioctl(descriptor_, UFFDIO_ZEROPAGE, &request) != 0) {
-    FAR_CHECK(errno == EAGAIN || errno == EEXIST || errno == ENOMEM, "a hole of a guarded range can be filled");
-    if (errno == EEXIST) return;
+    FAR_CHECK(errno == EAGAIN || errno == EEXIST || errno == ENOENT || errno == ENOMEM, "a hole can be filled");
+    if (errno == EEXIST || errno == ENOENT) return;
   }
 }
 

@@ -19,8 +19,6 @@ struct uffdio_move {
   std::uint64_t mode;
   std::int64_t move;  // out: bytes moved, or a negated errno value
 };
-inline constexpr std::uint64_t uffdio_move_mode_dontwake = 1;
-inline constexpr std::uint64_t uffdio_move_mode_allow_src_holes = 2;
 inline constexpr unsigned long uffdio_move_request = _IOWR(UFFDIO, 0x05, uffdio_move);
 
 // Since Linux 5.11: handle only faults of user mode; ordinary users may ask for it.
@@ -32,8 +30,5 @@ inline constexpr int uffd_user_mode_only = 1;
 
 // /dev/userfaultfd, since Linux 6.1.
 inline constexpr unsigned long userfaultfd_ioc_new = _IO(0xAA, 0x00);
-
-// MADV_* newer than the headers.
-inline constexpr int madv_populate_write = 23;
 
 }  // namespace far::platform::abi

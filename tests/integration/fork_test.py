@@ -79,6 +79,32 @@ print(sum(data[::4096]), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+# Asks for RDMA, with a descriptor that is none.
+CHANGES_ITS_USER = """
+import errno, fcntl, os
+data = bytearray(64 << 20)
+for page in range(0, len(data), 4096):
+    data[page] = page >> 12 & 255
+expected = sum(page & 255 for page in range(len(data) >> 12))
+def ask():
+    try:
+        fcntl.ioctl(999, 0xc0181b01)
+    except OSError as refused:
+        print(errno.errorcode[refused.errno], flush=True)
+ask()
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        ask()
+        os._exit(0 if sum(data[::4096]) == expected else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert sum(data[::4096]) == expected
+"""
+
+
 class Fork(unittest.TestCase):
     def compare(self, program, budget_bytes, **options):
         """The native output; or no wrong line, and a message of farheap for what is not there."""
@@ -128,6 +154,18 @@ class Fork(unittest.TestCase):
 
     def test_multiprocessing(self):
         self.compare_script(MULTIPROCESSING, 32 * support.MIB)
+
+    def test_children_of_a_process_that_changed_its_user_let_no_device_write(self):
+        """They may not see their page tables, and so cannot move pages, which is what keeps them from devices."""
+        support.need(os.geteuid() == 0, "only root can change its user")
+        for mode in ("inline", "thread"):
+            with self.subTest(mode=mode):
+                outcome = support.run_far([sys.executable, "-c", CHANGES_ITS_USER], 24 * support.MIB, mode=mode)
+                self.assertEqual(outcome.code, 0, outcome)
+                parent, *children = outcome.out.split()
+                support.need(parent == "EBADF", "no kernel that moves pages")
+                self.assertEqual(children, ["EPERM" if mode == "inline" else "EBADF"] * 2, outcome)
+                self.assertEqual(outcome.err.count("the child of one that has changed its user"), mode == "thread")
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 // Scenarios of mapper: children made by the kernel's calls, and transfers between the memories of processes.
 #include <linux/sched.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -231,6 +232,43 @@ void memory_of_others() {
   say("a child read its parent", end_of(child));
   has_ended = true;
   other.join();
+}
+
+// Memory that was never accessible, and that the kernel has looked at: by /proc/self/mem, or because it lies behind the
+// stack of a thread that ends. A child is the first to use it.
+void reservation_looked_at() {
+  constexpr std::size_t bytes = 8 * mib;
+  char* const block = map_aligned(2 * bytes, PROT_NONE);
+  char* const behind = block + bytes / 2;
+  char* const read = block + bytes;
+  mprotect(block, bytes / 2, both);
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstack(&attributes, block, bytes / 2);
+  pthread_t thread{};
+  if (pthread_create(&thread, &attributes, [](void* given) { return given; }, nullptr) != 0) std::exit(1);
+  pthread_join(thread, nullptr);
+  const int memory = open("/proc/self/mem", O_RDWR);
+  char byte = 1;
+  say("a byte of a reservation", pread(memory, &byte, 1, static_cast<off_t>(reinterpret_cast<std::uintptr_t>(read))));
+  say("it is", static_cast<long>(byte));
+  close(memory);
+  const pid_t child = fork();
+  if (child == 0) {
+    bool is_whole = true;
+    for (char* const part : {behind, read}) {
+      mprotect(part, bytes / 2, both);
+      fill(part, bytes / 2, 5);
+    }
+    press();
+    for (char* const part : {behind, read}) {
+      is_whole = is_whole && content(part, bytes / 2, 5) == "kept";
+      void* const moved = mremap(part, bytes / 2, bytes, MREMAP_MAYMOVE);
+      is_whole = is_whole && moved != MAP_FAILED && content(static_cast<char*>(moved), bytes / 2, 5) == "kept";
+    }
+    _exit(is_whole ? exits : 1);
+  }
+  say("the child has its bytes", end_of(child));
 }
 
 }  // namespace mapper

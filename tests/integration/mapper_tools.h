@@ -147,6 +147,7 @@ void huge_pages();
 void reset_handlers();
 void numbers_of_children();
 void memory_of_others();
+void reservation_looked_at();
 
 // mapper_places.cc
 void near_code();

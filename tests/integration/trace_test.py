@@ -20,6 +20,7 @@ BUDGET = 24 * support.MIB
 # Visits a table at random in one line of one function, and fills it in another.
 PROGRAM = r"""
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,26 @@ __attribute__((noinline)) static unsigned long grow(size_t too_much) {
 static void* run(void* seed) {
   return (void*)visit(2000, (unsigned long)seed);
 }
+/* Memory calls that wait for misses. */
+static atomic_int forks_wanted = 30;
+static void* lock_often(void* unused) {
+  for (unsigned long i = 0; atomic_load(&forks_wanted) > 0; ++i) {
+    unsigned char* at = table + i * 7919 * 4096 % (BYTES - (1 << 16));
+    at -= (size_t)at % 4096;
+    mlock(at, 1 << 16);
+    munlock(at, 1 << 16);
+  }
+  return unused;
+}
+static void fork_often(void) {
+  pthread_t locking;
+  pthread_create(&locking, NULL, lock_often, NULL);
+  for (; atomic_load(&forks_wanted) > 0; atomic_fetch_sub(&forks_wanted, 1)) {
+    if (fork() == 0) _exit(0);
+    wait(NULL);
+  }
+  pthread_join(locking, NULL);
+}
 int main(int count, char** words) {
   const char* action = count > 1 ? words[1] : "";
   table = take();
@@ -95,6 +116,7 @@ int main(int count, char** words) {
     }
     wait(NULL);
   }
+  if (strcmp(action, "fork_often") == 0) fork_often();
   if (strcmp(action, "write") == 0) {
     int to = open("/dev/null", 1);
     sum += (unsigned long)write(to, table, 1 << 20);  /* line: write */
@@ -354,6 +376,11 @@ class TraceTest(unittest.TestCase):
         self.assertIn(("visit", line_of("visit")), self.functions(self.programs["without"], child))
         self.assertEqual({miss.thread for miss in child.misses}, {child.pid})
         self.assertEqual(len(child.misses), child.end.misses)
+
+    def test_a_fork_waits_for_no_miss_that_is_being_recorded(self):
+        traces = self.traced([self.programs["without"], "fork_often"], code=3)
+        self.assertEqual(len(traces), 31)
+        self.assertTrue(any(miss.in_kernel for miss in traces[0].misses))
 
     def test_other_ways_out(self):
         program = self.programs["without"]

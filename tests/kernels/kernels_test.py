@@ -64,7 +64,7 @@ def steps():
     for mode in ("thread", "inline"):
         yield Step(f"job_{mode}", far(f"dash -c '{VERIFIER} & {VERIFIER} --seed 4; wait $!'", mode=mode, local="40M"),
                    r"checksum [0-9a-f]{16}(?s:.)*checksum [0-9a-f]{16}(?s:.)*; 3 processes", soak=mode == "inline")
-    for without in ("write_protect", "pagemap", "io_uring", "exact_address"):
+    for without in ("write_protect", "first_writes", "pagemap", "io_uring", "exact_address"):
         yield Step(f"without_{without}", far(VERIFIER, "file:/var/tmp", variables=f"FARHEAP_DISABLE={without}"),
                    r"verifier: checksum [0-9a-f]{16}", soak=True)
 

@@ -69,7 +69,8 @@ TEST_F(directed, a_page_that_was_dropped_past_the_engine_can_be_moved) {
   write(from);
   ASSERT_TRUE(kernel_.drop_behind(2));
   expected_.drop_behind(2);
-  ASSERT_TRUE(engine_->ranges().move(from, to.first));
+  ASSERT_TRUE(engine_->ranges().guard_source(from));
+  engine_->ranges().move(from, to.first);
   expected_.move(from, to.first);
   EXPECT_EQ(count_in(from, state::untouched), 4u);
   EXPECT_EQ(count_in(to, state::resident), 3u);
@@ -229,7 +230,8 @@ TEST_F(directed, remote_pages_move_by_name) {
   write(from);
   engine_->eviction().evict({0, 60});
   ASSERT_TRUE(engine_->ranges().allocate_guarded({to, 100}));
-  ASSERT_TRUE(engine_->ranges().move(from, to));
+  ASSERT_TRUE(engine_->ranges().guard_source(from));
+  engine_->ranges().move(from, to);
   expected_.move(from, to);
   EXPECT_EQ(engine_->snapshot().misses, 0u);
   EXPECT_EQ(count_in(from, state::untouched), from.count);
@@ -312,6 +314,35 @@ TEST_F(directed, a_pinned_page_that_may_only_be_read_is_filled_by_the_pager) {
   engine_->eviction().evict(range);
   EXPECT_EQ(kernel_.touch(7, true), simulated_kernel::fault::none);
   engine_->pins().unpin(7);
+}
+
+TEST_F(directed, the_kernel_says_why_it_does_not_fill_an_open_block) {
+  const page_range range{0, 100};
+  ASSERT_TRUE(engine_->ranges().allocate(range));
+  kernel_.set_faults({.refused_populates = 1000});
+  int failure = 0;
+  EXPECT_TRUE(engine_->ranges().populate_open(range, true, &failure));
+  EXPECT_EQ(failure, EINVAL);
+  kernel_.set_faults({});
+  EXPECT_TRUE(engine_->ranges().populate_open(range, true, &failure));
+  EXPECT_EQ(failure, 0);
+  EXPECT_TRUE(kernel_.is_present(99));
+  engine_->eviction().evict(range);
+  EXPECT_FALSE(engine_->ranges().populate_open(range, true, &failure)) << "it is guarded";
+}
+
+// As a reservation that a system call reads. A child of fork guards again only what was ever allocated.
+TEST_F(directed, a_pin_leaves_a_block_fresh_that_was_never_allocated) {
+  const page_range range{0, 300};
+  kernel_.set_faults({.refused_populates = 1000});
+  ASSERT_TRUE(engine_->pins().try_pin(7)) << "nothing that a miss could bring";
+  engine_->pins().unpin(7);
+  kernel_.set_faults({});
+  EXPECT_EQ(state_of(7), state::untouched);
+  ASSERT_TRUE(engine_->ranges().allocate(range));
+  write(range);
+  EXPECT_EQ(engine_->snapshot().zero_fills, 0u) << "it opens like any other";
+  engine_->validate();
 }
 
 // Threads hold all pages, and wait for a processor. A thread that wants a frame takes many steps meanwhile.
@@ -415,7 +446,8 @@ TEST_F(directed, a_late_miss_does_not_stand_in_the_way_of_a_move) {
   ASSERT_TRUE(engine_->ranges().allocate_guarded({to, 3}));
   ASSERT_EQ(miss(to, true), outcome::resolved);
   ASSERT_EQ(miss(to + 1, true), outcome::resolved);
-  ASSERT_TRUE(engine_->ranges().move(from, to));
+  ASSERT_TRUE(engine_->ranges().guard_source(from));
+  engine_->ranges().move(from, to);
   expected_.move(from, to);
   engine_->validate();
   check({to, 3});

@@ -198,7 +198,8 @@ void program::move_some() {
   expected_.forget(to);
   {
     const scheduler::engine_call call(threads_);
-    done = engine_.ranges().move(moved->range, to.first).ok();
+    done = engine_.ranges().guard_source(moved->range).ok();
+    if (done) engine_.ranges().move(moved->range, to.first);
   }
   if (done) {
     ++moves_;
@@ -332,9 +333,10 @@ void program::populate_some(engine::read_ahead_state& streams) {
   const usage mark(*used);
   ++populates_;
   engine::for_each_block(hot_or_any(used->range, 60), [&](engine::block_id, page_range part) {
+    int refused = 0;  // the kernel may fill nothing, as it does not have to
     {
       const scheduler::engine_call call(threads_);
-      if (engine_.ranges().populate_open(part)) return;
+      if (engine_.ranges().populate_open(part, true, &refused)) return;
     }
     for (page_id page = part.first; page < part.end(); ++page) {
       access(streams, page, random_.below(model::parts_a_page), false);

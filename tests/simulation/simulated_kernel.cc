@@ -282,17 +282,17 @@ void simulated_kernel::query_filled(page_range range, std::span<bool> filled) {
   threads_.switch_point();
 }
 
-bool simulated_kernel::populate(page_range range) {
+int simulated_kernel::populate(page_range range, bool write) {
   const scheduler::uninterrupted body;
   check(range, "populate");
   threads_.switch_point();
   if (random_.chance(faults_.refused_populates)) {
     refused_to_populate_ = range.first;
-    return false;
+    return EINVAL;
   }
-  for (page_id page = range.first; page < range.end(); ++page) static_cast<void>(touch(page, true));
+  for (page_id page = range.first; page < range.end(); ++page) static_cast<void>(touch(page, write));
   threads_.switch_point();
-  return true;
+  return 0;
 }
 
 std::byte* simulated_kernel::map_staging(std::size_t pages) {

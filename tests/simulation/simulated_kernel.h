@@ -89,7 +89,7 @@ class simulated_kernel final : public platform::address_space {
   [[nodiscard]] result<void> guard(page_range range) override;
   [[nodiscard]] bool unguard(page_range range) override;
   void query_filled(page_range range, std::span<bool> filled) override;
-  bool populate(page_range range) override;
+  [[nodiscard]] int populate(page_range range, bool write) override;
   [[nodiscard]] std::byte* map_staging(std::size_t pages) override;
   void unmap_staging(std::byte* staging, std::size_t pages) override;
   void empty_staging(std::byte* staging, std::size_t pages) override;

@@ -12,12 +12,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "platform/advice.h"
 #include "platform/local_memory.h"
 #include "platform/own_descriptors.h"
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 
 namespace far::backend::shm {
 namespace {
