@@ -184,8 +184,8 @@ request_handler::outcome request_handler::on_allocate(const header& head, std::s
     }
     allocation_ = {.blocks = *wanted};
     allocating_ = true;
-    turn_.charge(looked_at_bytes(*wanted));
   }
+  if (!allocation_.begun) turn_.charge(looked_at_bytes(allocation_.blocks));
   const session::step got = session_->allocate_some(allocation_, turn_blocks);
   if (got.at != session::progress::done) {
     turn_.is_tired = got.at == session::progress::more;

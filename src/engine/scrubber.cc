@@ -140,8 +140,10 @@ bool scrubber::take(check& one, const backend::completion& ended) {
   return false;
 }
 
-// Every copy has been read: the far tier had none but those again.
+// Every copy has been read, or refused: the far tier had none but those again.
 void scrubber::report(const check& one) {
+  // One that refuses now may be right when it can be read.
+  if (one.right == 0 && one.refused_by != 0) return;
   shared_.count.scrubbed_pages.add();
   if (one.right == 0) return tell_of_loss(one);
   for (std::uint64_t left = one.wrong; left != 0; left &= left - 1) {

@@ -26,6 +26,7 @@ result<void> memory_locks::lock(std::byte* address, std::size_t bytes, unsigned 
   });
   if (failure != 0 || (flags & on_fault) != 0) return outcome("mlock", failure);
   failure = parts_.for_each_block(range, [&](const address_map::part& part) {
+    if (!part.traits.foreign && !part.traits.locked) return 0;  // it was unlocked, or mapped anew, meanwhile
     // Inaccessible memory is locked as well, but the kernel then fills nothing from there on, and says so.
     return part.traits.foreign || accessible(part.traits) ? lock_part(part, flags) : ENOMEM;
   });

@@ -70,7 +70,7 @@ class scarce_mappings_test : public ::testing::TestWithParam<fault_mode> {
     bool is_moved = false;
     {
       test::scarce_mappings others;
-      ASSERT_TRUE(others.are_used_up());
+      if (!others.are_used_up()) GTEST_SKIP() << "vm.max_map_count is too high to be used up";
       while (!is_moved && refused < 100) {
         is_moved =
             pager_->remap(from_, moved, moved, {.may_move = true, .keep_source = keeps_source_, .target = to_}).ok();

@@ -160,7 +160,7 @@ TEST_P(far_address_space_test, a_range_is_guarded_as_a_whole_or_not_at_all) {
   bool is_guarded = false;
   {
     test::scarce_mappings others;
-    ASSERT_TRUE(others.are_used_up());
+    if (!others.are_used_up()) GTEST_SKIP() << "vm.max_map_count is too high to be used up";
     while (!is_guarded && refused < 20) {
       is_guarded = space_->guard(all).ok();
       for (const page_id page : {all.first, hole - 1, hole + 1, all.end() - 1}) {

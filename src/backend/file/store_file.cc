@@ -181,8 +181,13 @@ result<void> store_file::open_named(const std::string& path, bool exists) {
   if (!known || (status.st_size != 0 && !begins_with_our_mark(descriptor_))) {
     return failure(path, "holds data that would be overwritten", 0, "name another file, or delete this one first");
   }
+  // Some file systems give all files the same mode, and the owner may have meant it.
   if ((status.st_mode & 077) != 0 && fchmod(descriptor_, 0600) != 0) {
-    return failure(path, "could be read by other users", errno, "have its owner chmod 600 it, or name a new file");
+    log_line(
+        log_level::warning,
+        "far tier 'file:%s': other users may read it (mode %03o, which cannot be changed: %s); name a file of this "
+        "user's on another file system if they must not",
+        path.c_str(), status.st_mode & 0777, std::strerror(errno));
   }
   is_ours_ = true;
   data_position_ = page_bytes;

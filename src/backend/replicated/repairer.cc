@@ -490,15 +490,15 @@ void repairer::on_moved(int error_code) {
 void repairer::on_error(int error_code) {
   walk_missed_ = true;
   group& mended = shared_.group_at(job_.group);
+  const bool is_refused = job_.now != phase::asking && is_refusal(error_code);
+  std::size_t refuser = 0;
   {
     const lock_guard guard(mended.lock);
     copy& target = mended.copies[job_.place];
-    if (job_.now == phase::asking) {
-      target.refusals.note(is_refusal(error_code));
-    } else if (is_refusal(error_code)) {
-      shared_.note_refusal(job_.now == phase::reading ? mended.copies[job_.source].member : target.member);
-    }
+    refuser = job_.now == phase::reading ? mended.copies[job_.source].member : target.member;
+    if (job_.now == phase::asking) target.refusals.note(is_refusal(error_code));
   }
+  if (is_refused) shared_.note_refusal(refuser);  // it writes to the log, which may wait
   if (job_.now == phase::writing && is_refusal(error_code)) {
     job_.now = phase::asking;
     return send();
