@@ -99,6 +99,7 @@ class protocol {
   // For the log: "tenant 'x'", or "a client" before its handshake; and the same for machines, at this peer.
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] event_party party(const std::string& peer) const;
+  [[nodiscard]] bool is_serving() const { return phase_ == phase::serving; }
   // Its client has not shown yet who it is. One that waits for the fence of an older connection has.
   [[nodiscard]] bool is_stranger() const { return phase_ == phase::handshaking; }
   // Since the start; the difference of two calls is how many were answered between them.

@@ -29,7 +29,7 @@ TEST(Handshake, WithoutTokensEveryTenantIsWelcome) {
   EXPECT_EQ(got->proof, wire::digest{});
   EXPECT_NE(got->session, wire::session_id{});
   EXPECT_GT(got->maximum_outstanding, 0u);
-  EXPECT_FALSE(client.talk.is_stranger());
+  EXPECT_TRUE(client.talk.is_serving());
 }
 
 TEST(Handshake, ATokenIsProvedByBothSides) {
