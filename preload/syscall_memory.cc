@@ -248,7 +248,7 @@ class collector {
     const std::byte* readable_end = memory;
     for (std::size_t i = 0; i < most_strings; ++i) {
       auto* const place = reinterpret_cast<std::byte*>(strings + i);
-      if (place + sizeof(char*) > readable_end) {
+      if (i == 0 || place + sizeof(char*) > readable_end) {
         if (!hold_readable(place, sizeof(char*))) return;
         readable_end = page_of(place + sizeof(char*) - 1) + page_bytes;
       }

@@ -179,8 +179,7 @@ memory_parts parts_of(long number, const std::array<long, 6>& arguments) noexcep
   memory_parts parts{};
   const leading_structure structure = structure_of(number, arguments);
   const std::size_t words = structure.bytes / sizeof(std::uintptr_t);
-  if (words == 0 || structure.address == nullptr || !is_readable(structure.address, words * sizeof(std::uintptr_t)))
-    return parts;
+  if (words == 0 || structure.address == nullptr || !is_readable(structure.address, structure.bytes)) return parts;
   for (std::size_t i = 0; i < words; ++i) {
     std::uintptr_t word = 0;
     std::memcpy(&word, structure.address + i * sizeof word, sizeof word);
@@ -213,6 +212,7 @@ std::size_t structure_bytes(unsigned request, const std::byte* structure) noexce
 bool is_readable(const void* memory, std::size_t bytes) noexcept {
   constexpr std::uintptr_t mask_bytes = 8;
   const auto first = reinterpret_cast<std::uintptr_t>(memory);
+  if (first + bytes < first) return false;            // beyond the last address, like MAP_FAILED
   std::uintptr_t at = round_down(first, mask_bytes);  // a mask there lies within a page
   for (; at < first + bytes; at = round_down(at, page_bytes) + page_bytes) {
     if (far_raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, mask_bytes) != -EINVAL) return false;

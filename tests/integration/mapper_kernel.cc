@@ -1,5 +1,6 @@
 // Scenarios of mapper: calls that change memory beside the usual ones (protection keys, seals, shared segments, memory
 // policies), structures with pointers, and signal handlers on stacks that the program has mapped.
+#include <linux/bpf.h>
 #include <linux/ethtool.h>
 #include <linux/fiemap.h>
 #include <linux/filter.h>
@@ -13,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -478,6 +480,32 @@ void refused_actions() {
   say("handled", handled);
 }
 
+namespace {
+
+// Structures at MAP_FAILED, which would go on behind the last address.
+void wrong_ends(int udp, int file) {
+  void* const last = MAP_FAILED;
+  char* const environment[] = {nullptr};
+  say("read into nothing", readv(file, static_cast<iovec*>(last), 1));
+  say("write of nothing", writev(file, static_cast<iovec*>(last), 1));
+  say("send nothing", sendmsg(udp, static_cast<msghdr*>(last), 0));
+  say("receive nothing", recvmsg(udp, static_cast<msghdr*>(last), MSG_DONTWAIT));
+  say("filter from the end", setsockopt(udp, SOL_SOCKET, SO_ATTACH_FILTER, last, sizeof(sock_fprog)));
+  say("extents at the end", ioctl(file, FS_IOC_FIEMAP, last));
+  say("a program for the kernel", syscall(SYS_bpf, BPF_MAP_CREATE, last, 64));
+  say("arguments from the end", execve("/proc/self/exe", static_cast<char**>(last), environment));
+}
+
+// A structure whose last bytes, which are no whole word, lie behind the end of what is mapped.
+void cut_structure() {
+  constexpr unsigned bytes = 127;
+  char* const two = map(2 * page);
+  munmap(two + page, page);
+  say("a part of a program", syscall(SYS_bpf, BPF_PROG_LOAD, two + page - bytes / 8 * 8, bytes));
+}
+
+}  // namespace
+
 // Pointers and lengths in structures that are wrong are for the kernel to refuse.
 void wrong_structures() {
   void* const nowhere = reinterpret_cast<void*>(16);
@@ -503,6 +531,8 @@ void wrong_structures() {
     press();
     say("extents", ioctl(file, FS_IOC_FIEMAP, extents));
   }
+  wrong_ends(udp, file);
+  cut_structure();
 }
 
 }  // namespace mapper
