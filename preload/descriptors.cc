@@ -4,6 +4,7 @@
 #include "preload/descriptors.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
 #include <sys/syscall.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdarg>
 
 #include "base/log.h"
 #include "far/detail/api.h"
@@ -48,19 +50,14 @@ bool is_alone_here() {
   return is_alone;
 }
 
-// The number of standard error is the program's for something else from when it closes it until it gives it again.
-// The child of a vfork has descriptors of its own.
-void note_standard_error(long descriptor, bool is_open) {
-  if (static_cast<int>(descriptor) != STDERR_FILENO || platform::on_runtime_thread() || in_borrowed_memory()) return;
-  set_log_open(is_open);
-}
-
 void note_closing(long descriptor) {
   note_standard_error(descriptor, false);
 }
 
-void note_replacing(long descriptor) {
+// After the call: while it has not succeeded, the number may be the program's for something else.
+int note_copy(int descriptor) {
   note_standard_error(descriptor, true);
+  return descriptor;
 }
 
 // Closes the descriptors between ours.
@@ -84,7 +81,33 @@ bool replaces(long number, const std::array<long, 6>& arguments) {
   return number == SYS_dup3 || (number == SYS_dup2 && from != to);
 }
 
+// Calls whose result is a copy of a descriptor. One with the number of standard error is to be it: so shells and
+// daemons give it again. What is closed at exec is not meant for that.
+bool copies(long number, const std::array<long, 6>& arguments) {
+  return replaces(number, arguments) || number == SYS_dup ||
+         (number == SYS_fcntl && static_cast<int>(arguments[1]) == F_DUPFD);
+}
+
+using control_function = int (*)(int, int, ...);
+
+int control(control_function next, int descriptor, int command, void* argument) {
+  const int result = next(descriptor, command, argument);
+  return command == F_DUPFD ? note_copy(result) : result;
+}
+
 }  // namespace
+
+void note_standard_error(long descriptor, bool is_open) noexcept {
+  if (static_cast<int>(descriptor) != STDERR_FILENO || platform::on_runtime_thread() || in_borrowed_memory()) return;
+  set_log_open(is_open);
+}
+
+int number_of(FILE* stream) noexcept {
+  const int saved_errno = errno;
+  const int number = fileno(stream);
+  errno = saved_errno;
+  return number;
+}
 
 bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, long* result) noexcept {
   const bool is_refused = (number == SYS_close && is_protected(arguments[0])) ||
@@ -94,7 +117,11 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
     return true;
   }
   if (number == SYS_close) note_closing(arguments[0]);
-  if (replaces(number, arguments)) note_replacing(arguments[1]);
+  if (copies(number, arguments)) {
+    const long copy = syscall(number, arguments[0], arguments[1], arguments[2]);
+    *result = copy < 0 ? -errno : note_copy(static_cast<int>(copy));
+    return true;
+  }
   if (number == SYS_unshare && (arguments[0] & of_one_thread) != 0 && is_alone_here()) {
     const long left = syscall(SYS_unshare, arguments[0] & ~of_one_thread);
     *result = left == 0 ? 0 : -errno;
@@ -111,7 +138,7 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
 
 using far::preload::is_protected;
 using far::preload::note_closing;
-using far::preload::note_replacing;
+using far::preload::note_copy;
 using far::preload::refuse;
 
 extern "C" {
@@ -128,18 +155,48 @@ FAR_API int close(int descriptor) {
 
 FAR_API int dup2(int from, int to) {
   if (from != to && is_protected(to)) return refuse();
-  if (from != to) note_replacing(to);
   using function = int (*)(int, int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup2"));
-  return next(from, to);
+  return from == to ? next(from, to) : note_copy(next(from, to));
 }
 
 FAR_API int dup3(int from, int to, int flags) {
   if (is_protected(to)) return refuse();
-  note_replacing(to);
   using function = int (*)(int, int, int);
   static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup3"));
-  return next(from, to, flags);
+  return note_copy(next(from, to, flags));
+}
+
+FAR_API int dup(int from) {
+  using function = int (*)(int);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup"));
+  return note_copy(next(from));
+}
+
+FAR_API int fcntl(int descriptor, int command, ...) {
+  std::va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  static const auto next = reinterpret_cast<far::preload::control_function>(dlsym(RTLD_NEXT, "fcntl"));
+  return far::preload::control(next, descriptor, command, argument);
+}
+
+FAR_API int fcntl64(int descriptor, int command, ...) {
+  std::va_list rest;
+  va_start(rest, command);
+  void* const argument = va_arg(rest, void*);
+  va_end(rest);
+  static const auto next = reinterpret_cast<far::preload::control_function>(dlsym(RTLD_NEXT, "fcntl64"));
+  return far::preload::control(next, descriptor, command, argument);
+}
+
+// The C library closes the descriptor by no name that others see.
+FAR_API int fclose(FILE* stream) {
+  using function = int (*)(FILE*);
+  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "fclose"));
+  note_closing(far::preload::number_of(stream));
+  return next(stream);
 }
 
 FAR_API int close_range(unsigned first, unsigned last, int flags) {

@@ -24,6 +24,7 @@
 #include "base/units.h"
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
+#include "preload/descriptors.h"
 #include "preload/limits_file.h"
 #include "preload/memory_file.h"
 #include "preload/process_transfers.h"
@@ -92,6 +93,14 @@ int opened(int descriptor, const char* path) {
 FILE* opened(FILE* stream, const char* path) {
   if (stream != nullptr && path != nullptr) opened(fileno(stream), path);
   return stream;
+}
+
+// The C library puts the new file in the place of the stream's descriptor, or closes that.
+FILE* reopened(freopen_function next, const char* path, const char* mode, FILE* stream) {
+  const int number = number_of(stream);
+  FILE* const result = next(path, mode, stream);
+  note_standard_error(number, result != nullptr);
+  return opened(result, path);
 }
 
 // The result of a transfer with the program's own memory; nothing where it is with another file.
@@ -218,12 +227,10 @@ FAR_API FILE* fopen64(const char* path, const char* mode) {
   return far::preload::opened(far::preload::next<"fopen64", far::preload::fopen_function>()(path, mode), path);
 }
 FAR_API FILE* freopen(const char* path, const char* mode, FILE* stream) {
-  return far::preload::opened(far::preload::next<"freopen", far::preload::freopen_function>()(path, mode, stream),
-                              path);
+  return far::preload::reopened(far::preload::next<"freopen", far::preload::freopen_function>(), path, mode, stream);
 }
 FAR_API FILE* freopen64(const char* path, const char* mode, FILE* stream) {
-  return far::preload::opened(far::preload::next<"freopen64", far::preload::freopen_function>()(path, mode, stream),
-                              path);
+  return far::preload::reopened(far::preload::next<"freopen64", far::preload::freopen_function>(), path, mode, stream);
 }
 
 FAR_API ssize_t read(int descriptor, void* buffer, std::size_t bytes) {

@@ -9,12 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -139,14 +139,25 @@ void tables_beside_others() {
   std::printf("not seen by all: %d, the other one is at it: %d\n", unseen, is_at_it ? 1 : 0);
 }
 
-// What it opens gets the number of standard error. It prints the file's name, whose text is seen after its end.
-void without_standard_error() {
+// What it opens gets the number of standard error, which it has closed and not given again. It prints the file's name,
+// whose text is seen after its end.
+template <typename Close>
+void without_standard_error(Close close_it) {
   walk memory;
-  close(STDERR_FILENO);
+  close_it();
   char name[] = "/tmp/loner-XXXXXX";
   const int file = mkstemp(name);
   for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
   std::printf("%s %d", name, file == STDERR_FILENO && write(file, "mine", 4) == 4 ? 1 : 0);
+}
+
+// It closes standard error, and gives it again: what the runtime writes comes to standard output.
+template <typename Give>
+void standard_error_again(Give give) {
+  walk memory;
+  close(STDERR_FILENO);
+  if (!give()) std::abort();
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
 }
 
 // Another mount namespace, which only a process with a root and working folder of its own may enter.
@@ -189,19 +200,47 @@ struct part {
   void (*run)();
 };
 
+constexpr int wrong_number = 1 << 20;
+
+constexpr part without[] = {
+    {"closed", [] { without_standard_error([] { close(STDERR_FILENO); }); }},
+    {"closed_by_number", [] { without_standard_error([] { syscall(SYS_close, STDERR_FILENO); }); }},
+    {"stream_closed", [] { without_standard_error([] { std::fclose(stderr); }); }},
+    {"stream_not_opened",
+     [] { without_standard_error([] { return std::freopen("/proc/nowhere", "w", stderr) != nullptr; }); }},
+    {"not_replaced", [] {
+       without_standard_error([] {
+         close(STDERR_FILENO);
+         dup2(wrong_number, STDERR_FILENO);
+         dup3(wrong_number, STDERR_FILENO, O_CLOEXEC);
+         syscall(SYS_dup2, wrong_number, STDERR_FILENO);
+       });
+     }}};
+
+constexpr part again[] = {
+    {"by_dup", [] { standard_error_again([] { return dup(STDOUT_FILENO) == STDERR_FILENO; }); }},
+    {"by_dup2", [] { standard_error_again([] { return dup2(STDOUT_FILENO, STDERR_FILENO) == STDERR_FILENO; }); }},
+    {"by_fcntl",
+     [] { standard_error_again([] { return fcntl(STDOUT_FILENO, F_DUPFD, STDERR_FILENO) == STDERR_FILENO; }); }},
+    {"by_number", [] { standard_error_again([] { return syscall(SYS_dup, STDOUT_FILENO) == STDERR_FILENO; }); }},
+    {"by_freopen",
+     [] { standard_error_again([] { return std::freopen("/proc/self/fd/1", "w", stderr) != nullptr; }); }}};
+
 constexpr part parts[] = {{"numbers", numbers},
                           {"tables", tables},
                           {"tables_beside_others", tables_beside_others},
-                          {"without_standard_error", without_standard_error},
                           {"folders", folders},
                           {"merged", merged}};
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  const auto* const chosen = std::find_if(std::begin(parts), std::end(parts),
-                                          [&](const part& one) { return count == 2 && one.name == arguments[1]; });
-  if (chosen == std::end(parts)) return 2;
-  chosen->run();
-  return 0;
+  for (const std::span<const part> group : {std::span(parts), std::span(without), std::span(again)}) {
+    for (const part& one : group) {
+      if (count != 2 || one.name != arguments[1]) continue;
+      one.run();
+      return 0;
+    }
+  }
+  return 2;
 }

@@ -1,6 +1,7 @@
 """A program with one thread, which counts on being alone in its process, does not notice the runtime."""
 
 import contextlib
+import itertools
 import os
 import pathlib
 import unittest
@@ -49,14 +50,24 @@ class Loner(unittest.TestCase):
         self.compare("tables_beside_others", modes=("inline",))
 
     def test_what_it_writes_in_place_of_standard_error(self):
-        for mode in ("thread", "inline"):
-            for before in ((), ("sh", "-c", 'exec "$@" 2>&-', "sh")):
-                command = support.farheap_command([LONER, "without_standard_error"], BUDGET_BYTES, "memory:", mode)
+        for part, before, mode in itertools.product(
+                ("closed", "closed_by_number", "stream_closed", "stream_not_opened", "not_replaced"),
+                ((), ("sh", "-c", 'exec "$@" 2>&-', "sh")), ("thread", "inline")):
+            with self.subTest(part=part, before=before, mode=mode):
+                command = support.farheap_command([LONER, part], BUDGET_BYTES, "memory:", mode)
                 outcome = support.run([*before, *command])
                 name, is_standard_error = outcome.out.split()
                 text = pathlib.Path(name).read_text()
                 pathlib.Path(name).unlink()
                 self.assertEqual((outcome.code, is_standard_error, text, outcome.err), (0, "1", "mine", ""), outcome)
+
+    def test_standard_error_that_is_given_again(self):
+        for part, mode in itertools.product(("by_dup", "by_dup2", "by_fcntl", "by_number", "by_freopen"),
+                                            ("thread", "inline")):
+            with self.subTest(part=part, mode=mode):
+                outcome = support.run(support.farheap_command([LONER, part], BUDGET_BYTES, "memory:", mode))
+                self.assertEqual((outcome.code, outcome.err), (0, ""), outcome)
+                self.assertRegex(outcome.out, r"^farheap: .*\n$", outcome)
 
     def test_its_folders(self):
         native = self.compare("folders")
