@@ -272,16 +272,46 @@ int advise(void* address, std::size_t bytes, int advice) {
       [far, advice](std::byte* first, std::size_t count) { return far->advise(first, count, advice); });
 }
 
+namespace {
+
+constexpr std::size_t longest_name = 80;  // with its end; the kernel refuses what is longer
+
+bool may_be_read(const pager::pager& far, const char* at) {
+  if (!far.contains(at)) return false;
+  const auto look = [&] { return far.mapping_at(reinterpret_cast<const std::byte*>(at), page_bytes); };
+  const result<pager::pager::mapping> found = in_runtime(look);
+  return found && !found.value().guarded && found.value().protection != PROT_NONE;
+}
+
+// A name of the program as the kernel can read it: in inline mode it reads nothing that is remote. What the program
+// could not read either is left for the kernel to refuse.
+const char* readable_name(const char* text, char (&copy)[longest_name + 1]) {
+  const pager::pager* const far = active_pager();
+  if (far == nullptr || !far->contains(text)) return text;
+  for (std::size_t i = 0; i < longest_name; ++i) {
+    const bool is_on_new_page = i == 0 || reinterpret_cast<std::uintptr_t>(text + i) % page_bytes == 0;
+    if (is_on_new_page && !may_be_read(*far, text + i)) return text;
+    copy[i] = text[i];
+    if (copy[i] == 0) break;
+  }
+  return copy;
+}
+
+}  // namespace
+
 // The kernel is to say whether it has names at all, and whether this is one. A name makes a mapping of its own, and
 // would stay in the far heap for what the program maps there next; so far memory gets none.
 int give_name(void* address, std::size_t bytes, const char* text) {
+  const auto again = [&] { return give_name(address, bytes, text); };
+  if (stack_is_far()) return call_on_local_stack(again);
+  char copy[longest_name + 1]{};
+  const char* const name = readable_name(text, copy);
+  const auto give = [name](void* first, std::size_t count) { return kernel_give_name(first, count, name); };
   pager::pager* const far = pager_of(address, bytes);
-  if (far == nullptr) return kernel_give_name(address, bytes, text);
-  if (kernel_give_name(address, 0, text) != 0) return -1;
-  return serve(
-      *far, address, bytes, true,
-      [text](void* first, std::size_t count) { return kernel_give_name(first, count, text); },
-      [far](std::byte* first, std::size_t count) { return far->advise(first, count, MADV_NORMAL); });
+  if (far == nullptr) return give(address, bytes);
+  if (give(address, 0) != 0) return -1;
+  return serve(*far, address, bytes, true, give,
+               [far](std::byte* first, std::size_t count) { return far->advise(first, count, MADV_NORMAL); });
 }
 
 // ---- mincore, msync ----
