@@ -182,11 +182,21 @@ bool changes_words(long number, const call_arguments& arguments) {
   }
 }
 
+// Whether there is a second one. To other operations this argument is a register that may hold anything.
+bool has_other_word(const call_arguments& arguments) {
+  switch (number_of(arguments[1]) & FUTEX_CMD_MASK) {
+    case FUTEX_WAKE_OP:
+    case FUTEX_CMP_REQUEUE_PI:
+    case FUTEX_WAIT_REQUEUE_PI: return true;
+    default: return false;
+  }
+}
+
 // Makes such words resident, and writable as far as they may be. Returns whether any is far.
 bool prepare_words(const call_arguments& arguments) {
   const pager::pager* const far = active_pager();
   bool any = false;
-  for (const long address : {arguments[0], arguments[4]}) {
+  for (const long address : {arguments[0], has_other_word(arguments) ? arguments[4] : 0}) {
     auto* const word = pointer_to<std::uint32_t>(address);
     if (far == nullptr || !far->contains(word) || static_cast<std::uint64_t>(address) % sizeof *word != 0) continue;
     const auto look = [&] { return far->mapping_at(reinterpret_cast<std::byte*>(word), page_bytes); };
