@@ -491,6 +491,7 @@ bool any_may_be_far(const pager::pager& pager, const std::array<long, 6>& argume
 namespace {
 
 bool leads_far(const pager::pager& pager, long number, const std::array<long, 6>& arguments) {
+  if (!has_parts(number, arguments)) return false;
   const memory_parts parts = parts_of(number, arguments);
   return std::any_of(parts.begin(), parts.end(),
                      [&pager](const memory_part& part) { return pager.overlaps(part.address, 1); });

@@ -175,6 +175,10 @@ bool lists_interfaces(long number, const std::array<long, 6>& arguments) noexcep
   return number == SYS_ioctl && arguments[1] == SIOCGIFCONF && arguments[2] != 0;
 }
 
+bool has_parts(long number, const std::array<long, 6>& arguments) noexcept {
+  return structure_of(number, arguments).bytes > 0;
+}
+
 memory_parts parts_of(long number, const std::array<long, 6>& arguments) noexcept {
   memory_parts parts{};
   const leading_structure structure = structure_of(number, arguments);

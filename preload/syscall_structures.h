@@ -41,6 +41,9 @@ using memory_parts = std::array<memory_part, 32>;
 // ptrace(2) about registers, of a socket's option, or of an attribute of a file.
 [[nodiscard]] memory_parts parts_of(long number, const std::array<long, 6>& arguments) noexcept;
 
+// Whether the structure may lead to any. Most calls have none.
+[[nodiscard]] bool has_parts(long number, const std::array<long, 6>& arguments) noexcept;
+
 // How long the structure of an ioctl is, with what follows it. Requires: its beginning is resident, if it is far.
 [[nodiscard]] std::size_t structure_bytes(unsigned request, const std::byte* structure) noexcept;
 
