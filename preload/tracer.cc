@@ -16,6 +16,7 @@
 #include "platform/clock.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
+#include "preload/in_runtime.h"
 #include "preload/python_stack.h"
 #include "preload/runtime.h"
 #include "preload/threads.h"
@@ -111,8 +112,10 @@ class tracer final : public pager::miss_observer {
   void allocated(trace::machine_state caller, const void* address, std::size_t bytes) noexcept {
     const platform::signal_shield shield;
     const recording_section section(recording_ns);
-    file.add(trace::allocation_record{now_ns(), reinterpret_cast<std::uint64_t>(address), bytes, this_thread_id(),
-                                      stack_of_caller(caller)});
+    add_with_stack(caller, [=](std::uint32_t stack) {
+      return trace::allocation_record{now_ns(), reinterpret_cast<std::uint64_t>(address), bytes, this_thread_id(),
+                                      stack};
+    });
   }
 
   // It waits for nothing, so a fiber stays on its thread.
@@ -120,20 +123,23 @@ class tracer final : public pager::miss_observer {
     if (recording || misses.fetch_add(1, std::memory_order_relaxed) % sample_ != 0) return;
     const platform::signal_shield shield;
     const recording_section section(recording_ns);
-    file.add(trace::miss_record{.time_ns = now_ns(),
+    add_with_stack(caller, [=](std::uint32_t stack) {
+      return trace::miss_record{.time_ns = now_ns(),
                                 .address = reinterpret_cast<std::uint64_t>(address),
                                 .thread = this_thread_id(),
-                                .stack = stack_of_caller(caller),
+                                .stack = stack,
                                 .python_stack = 0,
                                 .kind = kind,
                                 .in_kernel = 0,
-                                .reserved = 0});
+                                .reserved = 0};
+    });
   }
 
   void released(const void* address) noexcept {
     const platform::signal_shield shield;
     const recording_section section(recording_ns);
-    file.add(trace::release_record{now_ns(), reinterpret_cast<std::uint64_t>(address)});
+    in_runtime(
+        [this, address] { file.add(trace::release_record{now_ns(), reinterpret_cast<std::uint64_t>(address)}); });
   }
 
   void end(const engine::statistics& counted) noexcept {
@@ -153,6 +159,13 @@ class tracer final : public pager::miss_observer {
   std::atomic<bool> ended{false};
 
  private:
+  // Adds what `make` says of the number of the caller's stack. The lock of the file is only taken on a local stack: on
+  // a far one, a miss under it would wait for a fork, which waits for this lock with those of misses held.
+  template <typename Make>
+  void add_with_stack(const trace::machine_state& caller, Make make) noexcept {
+    in_runtime([&] { file.add(make(stack_of_caller(caller))); });
+  }
+
   // The number of the stack from the first frame on that is not of this library. While recording.
   [[nodiscard]] std::uint32_t stack_of_caller(trace::machine_state caller) noexcept {
     stack_addresses addresses;
