@@ -158,6 +158,32 @@ void name_in_attributes(char* block) {
   say("reads", syscall(get_attribute, AT_FDCWD, path.c_str(), 0, "user.mapper", &asked, sizeof asked));
 }
 
+// Names of memory, which are remote.
+void name_memory(char* block) {
+  char* const named = map_aligned(block_bytes);
+  char* const name = across(block, 0);
+  const auto give = [&](void* memory, const char* text) {
+    send_away(block);
+    return prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, memory, page, text);
+  };
+  std::strcpy(name, "a name of mapper");
+  char* const elsewhere = map(page, both, anonymous | MAP_LOCKED);
+  say("name", give(named, name));
+  say("name of locked memory", give(elsewhere, name));
+  say("no name", give(named, nullptr));
+  std::memset(name, 'n', 79);
+  name[79] = 0;
+  say("the longest name", give(named, name));
+  name[79] = 'n';
+  say("one that is longer", give(named, name));
+  name[3] = '\n';
+  say("one with a wrong character", give(named, name));
+  say("one at the end", give(named, static_cast<char*>(MAP_FAILED)));
+  munmap(block + 3 * mib, page);
+  std::memset(block + 3 * mib - 8, 'n', 8);
+  say("one that has no end", give(named, block + 3 * mib - 8));
+}
+
 void share_extents(char* block) {
   constexpr std::uint16_t files = 100;
   const int file = file_of(mib, 1);
@@ -178,6 +204,7 @@ void structures_that_lead_far() {
   receive_without_copies(block);
   fill_watched_memory(block);
   share_extents(block);
+  name_memory(map_aligned(block_bytes));
   name_in_attributes(block);
   ask_map_of_kernel(block);
   look_at_registers(block);
