@@ -71,7 +71,7 @@ class evacuator {
   double garbage_share_;
   fiber::mutex round_;  // one round at a time
   std::vector<candidate> marked_ FAR_GUARDED_BY(round_);
-  borrowed_hazard_log work_ FAR_GUARDED_BY(round_);
+  borrowed_record work_ FAR_GUARDED_BY(round_);
   allocator places_;
   mutex waiting_;
   std::condition_variable_any changed_;

@@ -77,6 +77,14 @@ void end_thread(void* owner) {
   if (mine.scopes != nullptr) give_back_at_end(std::exchange(mine.scopes, nullptr));
 }
 
+// Of the calling fiber or thread. Not inlined, so that no address of a thread-local variable is kept while a fiber
+// changes workers.
+[[gnu::noinline]] void set_record(owner_record* one) noexcept {
+  asm volatile("");
+  fiber::current_identity().scopes = one;
+  detail::scope_record_here = one;
+}
+
 [[gnu::noinline]] owner_record& take_record(fiber::identity& owner) {
   owner_record& taken = all_records().take();
   owner.scopes = &taken;
@@ -141,11 +149,20 @@ owner_record& current_record() {
   return take_record(mine);
 }
 
-borrowed_hazard_log::borrowed_hazard_log() : one_(&all_records().take()) {}
+borrowed_record::borrowed_record() : one_(&all_records().take()) {}
 
-borrowed_hazard_log::~borrowed_hazard_log() {
+borrowed_record::~borrowed_record() {
   one_->work.cut_back(0);
   all_records().give_back(*one_);
+}
+
+adopted_record::adopted_record(borrowed_record& from) noexcept {
+  FAR_CHECK(fiber::current_identity().scopes == nullptr, "who adopts a record has none");
+  set_record(from.one_);
+}
+
+adopted_record::~adopted_record() {
+  set_record(nullptr);
 }
 
 held_pages find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept {
