@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -76,7 +75,6 @@ class evacuator {
   mutex waiting_;
   std::condition_variable_any changed_;
   bool stopping_ FAR_GUARDED_BY(waiting_) = false;
-  std::optional<bool> has_record_ FAR_GUARDED_BY(waiting_);  // its thread; nothing: it has not begun
   std::thread thread_;
 };
 
