@@ -218,6 +218,21 @@ TEST(without_memory, what_leaves_a_limited_map_is_left_for_later) {
   EXPECT_LE(few.size(), 20u);
 }
 
+TEST(without_memory, what_has_left_a_map_of_what_is_local_is_dropped_later) {
+  runtime farheap(small_options());
+  hash_map<std::uint64_t, std::uint64_t> cache(farheap, while_local{});
+  constexpr std::uint64_t count = 100;
+  for (std::uint64_t key = 0; key < count; ++key) cache.put(key, key);
+  farheap.evict_all();
+  allocations_to_go = -1;
+  EXPECT_FALSE(cache.update(count, [](std::uint64_t& /*value*/) {}));
+  allocations_to_go = 0;
+  const std::size_t not_dropped = cache.size();
+  EXPECT_GT(not_dropped, count / 2) << "the test drops them where there is no memory";
+  EXPECT_FALSE(cache.update(count, [](std::uint64_t& /*value*/) {}));
+  EXPECT_LT(cache.size(), not_dropped / 2);
+}
+
 // All or nothing.
 TEST(without_memory, a_map_is_not_half_cleared) {
   runtime farheap(small_options());
