@@ -153,6 +153,25 @@ std::vector<std::unique_ptr<heap::borrowed_record>> take_spare_records() {
   return taken;
 }
 
+// It is only a hint.
+TEST(without_memory, a_prefetch_does_nothing_and_says_nothing) {
+  runtime_options chosen = small_options();
+  chosen.page_path_share = 2;
+  runtime farheap(chosen);
+  const unique_ptr<std::uint64_t> one = make_unique<std::uint64_t>(farheap, 7u);
+  EXPECT_EQ(one.read(), 7u);
+  const auto taken = take_spare_records();
+  farheap.evict_all();
+  testing::internal::CaptureStderr();
+  for (int fails_at = 1; fails_at < 3; ++fails_at) {
+    allocations_to_go = fails_at;
+    EXPECT_FALSE(one.prefetch());
+    allocations_to_go = 0;
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(one.read(), 7u);
+}
+
 // Everybody waits for an object that is being fetched.
 TEST(without_memory, a_prefetch_keeps_nobody_from_its_object) {
   runtime_options chosen = small_options();
