@@ -105,6 +105,7 @@ evacuator::progress evacuator::evacuate(hazard_log& mine, std::size_t first_page
   bool has_room = true;
   bool has_all = true;
   const std::size_t held_before = mine.held();
+  const holding until_moved(mine);
   for (std::size_t page = first_page; page < first_page + segment_pages; ++page) {
     if (heap_.pages.objects_in(page) == 0) continue;
     const std::uintptr_t address = heap_.pages.address_of(page);
@@ -135,7 +136,6 @@ evacuator::progress evacuator::evacuate(hazard_log& mine, std::size_t first_page
       if (!moves || !has_room) call_off(mine, marked);
     }
   }
-  mine.cut_back(held_before);
   if (!has_room) return progress::no_places;
   return has_all ? progress::done : progress::in_part;
 }
