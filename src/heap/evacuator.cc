@@ -41,8 +41,8 @@ evacuator::evacuator(detail::object_heap& heap, double garbage_share)
   if (garbage_share <= 1) start_thread();
 }
 
-// The thread does not take its record itself: who needs that to have happened would wait for it, and who opens a library
-// with a static runtime holds a lock of the C library that a thread needs for its first record.
+// The thread does not take its record itself: who needs that to have happened would wait for it, and who opens a
+// library with a static runtime holds a lock of the C library that a thread needs for its first record.
 void evacuator::start_thread() {
   thread_ = std::thread([this, record = std::make_unique<borrowed_record>()] {
     const adopted_record mine(*record);
