@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <new>
 
 #include "base/sanitizers.h"
@@ -29,16 +30,6 @@ constexpr std::chrono::milliseconds longest_wait{2};
 constexpr std::size_t enough_held_pages = 256;
 constexpr std::size_t most_held_pages = segment_pages + 2 * enough_held_pages;
 
-// Of the calling thread.
-bool make_record() noexcept {
-  try {
-    static_cast<void>(current_record());
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 evacuator::evacuator(detail::object_heap& heap, double garbage_share)
@@ -50,29 +41,13 @@ evacuator::evacuator(detail::object_heap& heap, double garbage_share)
   if (garbage_share <= 1) start_thread();
 }
 
-// Returns when it has its record of scopes, and throws std::bad_alloc when it cannot have one.
+// The thread does not take its record itself: who needs that to have happened would wait for it, and who opens a
+// library with a static runtime holds a lock of the C library that a thread needs for its first record.
 void evacuator::start_thread() {
-  thread_ = std::thread([this] {
-    const bool has_record = make_record();
-    {
-      const lock_guard guard(waiting_);
-      has_record_ = has_record;
-    }
-    changed_.notify_all();
-    if (has_record) loop();
+  thread_ = std::thread([this, record = std::make_unique<borrowed_record>()] {
+    const adopted_record mine(*record);
+    loop();
   });
-  bool has_record = false;
-  {
-    const lock_guard guard(waiting_);
-    changed_.wait(waiting_, [this] {
-      waiting_.assert_held();
-      return has_record_.has_value();
-    });
-    has_record = *has_record_;
-  }
-  if (has_record) return;
-  thread_.join();
-  throw std::bad_alloc();
 }
 
 evacuator::~evacuator() {
@@ -130,6 +105,7 @@ evacuator::progress evacuator::evacuate(hazard_log& mine, std::size_t first_page
   bool has_room = true;
   bool has_all = true;
   const std::size_t held_before = mine.held();
+  const holding until_moved(mine);
   for (std::size_t page = first_page; page < first_page + segment_pages; ++page) {
     if (heap_.pages.objects_in(page) == 0) continue;
     const std::uintptr_t address = heap_.pages.address_of(page);
@@ -160,7 +136,6 @@ evacuator::progress evacuator::evacuate(hazard_log& mine, std::size_t first_page
       if (!moves || !has_room) call_off(mine, marked);
     }
   }
-  mine.cut_back(held_before);
   if (!has_room) return progress::no_places;
   return has_all ? progress::done : progress::in_part;
 }

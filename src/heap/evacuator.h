@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -71,12 +70,11 @@ class evacuator {
   double garbage_share_;
   fiber::mutex round_;  // one round at a time
   std::vector<candidate> marked_ FAR_GUARDED_BY(round_);
-  borrowed_hazard_log work_ FAR_GUARDED_BY(round_);
+  borrowed_record work_ FAR_GUARDED_BY(round_);
   allocator places_;
   mutex waiting_;
   std::condition_variable_any changed_;
   bool stopping_ FAR_GUARDED_BY(waiting_) = false;
-  std::optional<bool> has_record_ FAR_GUARDED_BY(waiting_);  // its thread; nothing: it has not begun
   std::thread thread_;
 };
 

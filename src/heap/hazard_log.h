@@ -114,4 +114,17 @@ class hazard_log {
   bool is_simple_ = true;  // all that is held is in the first chunk, and `others` is empty
 };
 
+// A stretch of work in which pages are held, perhaps within another.
+class holding {
+ public:
+  explicit holding(hazard_log& log) : log_(log), before_(log.held()) {}
+  ~holding() { log_.cut_back(before_); }
+  holding(const holding&) = delete;
+  holding& operator=(const holding&) = delete;
+
+ private:
+  hazard_log& log_;
+  std::size_t before_;
+};
+
 }  // namespace far::heap

@@ -89,7 +89,7 @@ TEST(hazard_log, a_page_never_leaves_under_a_reader) {
   std::vector<std::thread> readers;
   for (unsigned i = 0; i < 2; ++i) {
     readers.emplace_back([&] {
-      borrowed_hazard_log mine;
+      borrowed_record mine;
       while (!stop.load(std::memory_order_relaxed)) {
         mine->hold(page);
         if (!leaving.load(std::memory_order_acquire)) {

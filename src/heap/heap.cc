@@ -467,9 +467,9 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
   // A copy that is in no scope would be taken away while it is made.
   if (heap::is_checked()) [[unlikely]]
     return true;
-  std::unique_ptr<heap::borrowed_hazard_log> mine;
+  std::unique_ptr<heap::borrowed_record> mine;
   try {
-    mine = std::make_unique<heap::borrowed_hazard_log>();
+    mine = std::make_unique<heap::borrowed_record>();
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -487,6 +487,8 @@ bool object_heap::prefetch_object(owner_word& owner, std::uint64_t value) {
     workers_
         .spawn([this, &owner, value, holding = mine.get()] {
           try {
+            // An object that is being fetched keeps everybody waiting: nothing must fail before finish_fetch().
+            const heap::adopted_record of_fiber(*holding);
             const open_scope for_the_copy;
             finish_fetch(owner, value, segment_kind::lasting);
           } catch (const std::bad_alloc&) {

@@ -10,19 +10,6 @@ namespace word = detail::word;
 
 namespace {
 
-// A stretch of work in which pages are held, perhaps within another.
-class holding {
- public:
-  explicit holding(hazard_log& log) : log_(log), before_(log.held()) {}
-  ~holding() { log_.cut_back(before_); }
-  holding(const holding&) = delete;
-  holding& operator=(const holding&) = delete;
-
- private:
-  hazard_log& log_;
-  std::size_t before_;
-};
-
 // While it exists, no place in the object's segment is another's, if it is_kept().
 class kept_segment {
  public:

@@ -10,6 +10,8 @@
 namespace far::heap {
 namespace {
 
+constexpr unsigned address_bits = 47;  // of those that a word can name (far/detail/word.h)
+
 // Zeroed memory is an array of these in their initial state.
 template <typename Element>
 Element* map_array(std::uint64_t count) {
@@ -35,8 +37,9 @@ std::uint64_t cards_with_starts(std::uint64_t live) {
 }  // namespace
 
 page_table::ready_bytes::ready_bytes(std::uintptr_t base, std::uint64_t pages, bool writable)
-    : bytes_((base >> page_shift) + pages),
-      mapped_(platform::try_map_sparse(bytes_, base >> page_shift, writable ? pages : 0)) {
+    : bytes_(std::size_t{1} << (address_bits - page_shift)) {
+  FAR_CHECK((base >> page_shift) + pages <= bytes_, "a word has room for the addresses of a far heap");
+  mapped_ = platform::try_map_sparse(bytes_, base >> page_shift, writable ? pages : 0);
   if (mapped_ != nullptr) return;
   throw std::runtime_error(
       "cannot reserve " + std::to_string(bytes_ / gib) +

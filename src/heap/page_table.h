@@ -177,9 +177,9 @@ class page_table {
   void forget(std::size_t first_page, std::size_t count);
 
  private:
-  // A byte for each page, by its number, from the page at address 0 on. Those before this heap's take no memory: they
-  // are 0, and the null pointer's is looked up. The heap's can be written if `writable`. Throws std::runtime_error when
-  // there are no addresses.
+  // A byte for each page, by its number, of all addresses that a word can name. Those outside this heap take no memory:
+  // they are 0, and the null pointer's is looked up, and those of objects of other runtimes, to stop the program. The
+  // heap's can be written if `writable`. Throws std::runtime_error when there are no addresses.
   class ready_bytes {
    public:
     ready_bytes(std::uintptr_t base, std::uint64_t pages, bool writable);
@@ -190,7 +190,7 @@ class page_table {
 
    private:
     std::size_t bytes_;
-    std::byte* mapped_;
+    std::byte* mapped_ = nullptr;
   };
   struct counts {
     std::atomic<std::uint16_t> live{0};

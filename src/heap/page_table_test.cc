@@ -32,6 +32,15 @@ TEST(page_table, finds_live_objects) {
   EXPECT_EQ(before(255), 255u);
 }
 
+TEST(page_table, has_a_ready_byte_for_any_address_of_a_word) {
+  const page_table pages(base, 8);
+  for (const std::uintptr_t address :
+       {std::uintptr_t{0}, base - 1, base + 8 * page_bytes, (std::uintptr_t{1} << 47) - 1}) {
+    EXPECT_EQ(pages.ready_by_page()[address / page_bytes], 0);
+    EXPECT_EQ(pages.never_ready_by_page()[address / page_bytes], 0);
+  }
+}
+
 TEST(page_table, adds_up_the_objects_that_were_used) {
   page_table pages(base, 8);
   const std::uintptr_t page = base + page_bytes;

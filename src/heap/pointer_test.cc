@@ -93,6 +93,22 @@ TEST_F(unique_ptr_test, comes_back_as_its_cards_say) {
   store_and_read_back(0.8);
 }
 
+void use_in_scope_of_another(bool newer) {
+  runtime first(heap::small_runtime());
+  runtime second(heap::small_runtime());
+  runtime& home = newer ? first : second;
+  runtime& other = newer ? second : first;
+  const unique_ptr<item> one = make_unique<item>(home, 7u);
+  const scope here(other);
+  static_cast<void>(one.deref(here).is(7));
+}
+
+// Whichever far heap lies above the other.
+TEST_F(unique_ptr_test, in_a_scope_of_another_runtime_stops_the_program) {
+  EXPECT_DEATH(use_in_scope_of_another(true), "a scope serves the objects of one runtime");
+  EXPECT_DEATH(use_in_scope_of_another(false), "a scope serves the objects of one runtime");
+}
+
 // With and without pointers that move and go while their objects come.
 TEST_F(unique_ptr_test, prefetches_objects_one_by_one_while_their_pointers_move_and_go) {
   runtime_options chosen = heap::small_runtime();

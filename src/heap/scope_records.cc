@@ -19,16 +19,6 @@ extern "C" void* __dso_handle;  // of the library or program that this is in
 namespace far::heap {
 namespace {
 
-// A destructor cannot pass the exception on: then this is the last thing that the process says.
-[[noreturn]] void throw_full() {
-  log_line(
-      log_level::error,
-      "the first use of far pointers by a thread or fiber needs %zu bytes of local memory, and there are none: use "
-      "fewer of them, or give the process more memory",
-      sizeof(owner_record));
-  throw std::bad_alloc();
-}
-
 struct registry {
   spin_lock lock;
   owner_record* free FAR_GUARDED_BY(lock) = nullptr;
@@ -40,7 +30,7 @@ struct registry {
       if (free != nullptr) return *std::exchange(free, free->next_free);
     }
     auto* const fresh = new (std::nothrow) owner_record;
-    if (fresh == nullptr) throw_full();
+    if (fresh == nullptr) throw std::bad_alloc();
     const lock_guard guard(lock);
     fresh->next = first.load(std::memory_order_relaxed);
     first.store(fresh, std::memory_order_release);
@@ -77,8 +67,30 @@ void end_thread(void* owner) {
   if (mine.scopes != nullptr) give_back_at_end(std::exchange(mine.scopes, nullptr));
 }
 
+// A destructor cannot pass the exception on: then this is the last thing that the process says.
+owner_record& take_or_say_why() {
+  try {
+    return all_records().take();
+  } catch (const std::bad_alloc&) {
+    log_line(
+        log_level::error,
+        "the first use of far pointers by a thread or fiber needs %zu bytes of local memory, and there are none: use "
+        "fewer of them, or give the process more memory",
+        sizeof(owner_record));
+    throw;
+  }
+}
+
+// Of the calling fiber or thread. Not inlined, so that no address of a thread-local variable is kept while a fiber
+// changes workers.
+[[gnu::noinline]] void set_record(owner_record* one) noexcept {
+  asm volatile("");
+  fiber::current_identity().scopes = one;
+  detail::scope_record_here = one;
+}
+
 [[gnu::noinline]] owner_record& take_record(fiber::identity& owner) {
-  owner_record& taken = all_records().take();
+  owner_record& taken = take_or_say_why();
   owner.scopes = &taken;
   detail::scope_record_here = &taken;
   owner.release_scopes = give_back_at_end;
@@ -141,11 +153,20 @@ owner_record& current_record() {
   return take_record(mine);
 }
 
-borrowed_hazard_log::borrowed_hazard_log() : one_(&all_records().take()) {}
+borrowed_record::borrowed_record() : one_(&all_records().take()) {}
 
-borrowed_hazard_log::~borrowed_hazard_log() {
+borrowed_record::~borrowed_record() {
   one_->work.cut_back(0);
   all_records().give_back(*one_);
+}
+
+adopted_record::adopted_record(borrowed_record& from) noexcept {
+  FAR_CHECK(fiber::current_identity().scopes == nullptr, "who adopts a record has none");
+  set_record(from.one_);
+}
+
+adopted_record::~adopted_record() {
+  set_record(nullptr);
 }
 
 held_pages find_held(std::span<const std::uint64_t> pages, const hazard_log* except) noexcept {

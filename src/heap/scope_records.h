@@ -85,18 +85,31 @@ void fence_all_threads() noexcept;
 // The calling fiber's, or the calling thread's. Throws as detail::current_scope_record().
 [[nodiscard]] owner_record& current_record();
 
-// A hazard log for a stretch of work beside that of the fiber or thread that does it. Throws std::bad_alloc.
-class borrowed_hazard_log {
+// A record for a stretch of work beside that of the fiber or thread that does it, with a hazard log. Throws
+// std::bad_alloc.
+class borrowed_record {
  public:
-  borrowed_hazard_log();
-  ~borrowed_hazard_log();
-  borrowed_hazard_log(const borrowed_hazard_log&) = delete;
-  borrowed_hazard_log& operator=(const borrowed_hazard_log&) = delete;
+  borrowed_record();
+  ~borrowed_record();
+  borrowed_record(const borrowed_record&) = delete;
+  borrowed_record& operator=(const borrowed_record&) = delete;
   hazard_log& operator*() { return one_->work; }
   hazard_log* operator->() { return &one_->work; }
 
  private:
+  friend class adopted_record;
+
   owner_record* one_;
+};
+
+// While it lives, the record is that of the calling fiber or thread, whose scopes then need no memory. Created and
+// destroyed on the same fiber or thread, outside scopes. Requires: that has none of its own.
+class adopted_record {
+ public:
+  explicit adopted_record(borrowed_record& from) noexcept;
+  ~adopted_record();
+  adopted_record(const adopted_record&) = delete;
+  adopted_record& operator=(const adopted_record&) = delete;
 };
 
 // A bit for each page of a batch.

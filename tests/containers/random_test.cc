@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <latch>
 #include <memory>
 #include <new>
@@ -19,18 +21,24 @@
 #include <thread>
 #include <vector>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "far/fiber.h"
 #include "far/hash_map.h"
 #include "far/runtime.h"
 #include "far/unique_ptr.h"
+#include "fiber/identity.h"
 #include "heap/hazard_log.h"
+#include "heap/scope_records.h"
 #include "tests/containers/random_maps.h"
 #include "tests/containers/random_sequences.h"
 
 namespace {
 
+std::atomic<bool> fibers_have_memory{true};
+
 void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
+  if (!fibers_have_memory && far::fiber::current_identity().of_fiber) throw std::bad_alloc();
   int& to_go = far::random_program::allocations_to_go;
   if (to_go < 0 || (to_go > 0 && --to_go == 0)) throw std::bad_alloc();
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) & ~(alignment - 1);
@@ -137,6 +145,51 @@ TEST(without_memory, what_cannot_throw_says_why_the_process_ends) {
       "first use of far pointers");
 }
 
+// Takes all records that others have given back, and one more.
+std::vector<std::unique_ptr<heap::borrowed_record>> take_spare_records() {
+  std::vector<std::unique_ptr<heap::borrowed_record>> taken;
+  const heap::owner_record* const newest = heap::first_record();
+  while (heap::first_record() == newest) taken.push_back(std::make_unique<heap::borrowed_record>());
+  return taken;
+}
+
+// It is only a hint.
+TEST(without_memory, a_prefetch_does_nothing_and_says_nothing) {
+  runtime_options chosen = small_options();
+  chosen.page_path_share = 2;
+  runtime farheap(chosen);
+  const unique_ptr<std::uint64_t> one = make_unique<std::uint64_t>(farheap, 7u);
+  EXPECT_EQ(one.read(), 7u);
+  const auto taken = take_spare_records();
+  farheap.evict_all();
+  testing::internal::CaptureStderr();
+  for (int fails_at = 1; fails_at < 3; ++fails_at) {
+    allocations_to_go = fails_at;
+    EXPECT_FALSE(one.prefetch());
+    allocations_to_go = 0;
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(one.read(), 7u);
+}
+
+// Everybody waits for an object that is being fetched.
+TEST(without_memory, a_prefetch_keeps_nobody_from_its_object) {
+  runtime_options chosen = small_options();
+  chosen.page_path_share = 2;
+  runtime farheap(chosen);
+  const unique_ptr<std::uint64_t> one = make_unique<std::uint64_t>(farheap, 7u);
+  EXPECT_EQ(one.read(), 7u);
+  const auto taken = take_spare_records();
+  farheap.evict_all();
+  fibers_have_memory = false;
+  EXPECT_TRUE(one.prefetch());
+  std::future<std::uint64_t> read = std::async(std::launch::async, [&] { return one.read(); });
+  FAR_CHECK(read.wait_for(std::chrono::minutes(1)) == std::future_status::ready, "a prefetch ends");
+  EXPECT_EQ(read.get(), 7u);
+  fibers_have_memory = true;
+  farheap.validate();
+}
+
 // So that far pointers can be moved and destroyed, which must not throw.
 TEST(without_memory, work_with_a_few_pages_needs_none) {
   heap::hazard_log log;
@@ -182,6 +235,21 @@ TEST(without_memory, what_leaves_a_limited_map_is_left_for_later) {
   EXPECT_GT(failed, 0u);
   few.put(1'000u, 0u);
   EXPECT_LE(few.size(), 20u);
+}
+
+TEST(without_memory, what_has_left_a_map_of_what_is_local_is_dropped_later) {
+  runtime farheap(small_options());
+  hash_map<std::uint64_t, std::uint64_t> cache(farheap, while_local{});
+  constexpr std::uint64_t count = 100;
+  for (std::uint64_t key = 0; key < count; ++key) cache.put(key, key);
+  farheap.evict_all();
+  allocations_to_go = -1;
+  EXPECT_FALSE(cache.update(count, [](std::uint64_t& /*value*/) {}));
+  allocations_to_go = 0;
+  const std::size_t not_dropped = cache.size();
+  EXPECT_GT(not_dropped, count / 2) << "the test drops them where there is no memory";
+  EXPECT_FALSE(cache.update(count, [](std::uint64_t& /*value*/) {}));
+  EXPECT_LT(cache.size(), not_dropped / 2);
 }
 
 // All or nothing.

@@ -183,10 +183,10 @@ struct hash_state {
     const std::lock_guard guard(shard);
     return take_out(shard, shard.index.next_victim(), into);
   }
-  // Drops an entry with that hash that is not local.
+  // Drops an entry with that hash that is not local. Without memory it is noted again, for the next change.
   void drop_left(hashed key_hash) {
     victim found;
-    if (found.old == nullptr) return;
+    if (found.old == nullptr) return left->note(key_hash);
     hash_shard& shard = shards[key_hash.shard()];
     {
       const scope here(home.home());
