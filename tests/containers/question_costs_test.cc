@@ -207,14 +207,27 @@ TEST(question_place, of_a_column_that_stays_is_a_rent_until_it_is_bought) {
   EXPECT_EQ(question_place().choose(costs, 500, 11), work::here);
 }
 
-TEST(question_place, is_here_for_few_pages_and_where_nothing_answers) {
-  part_costs costs;
+TEST(question_place, is_here_for_few_pages) {
+  const part_costs costs;
   EXPECT_EQ(question_place().choose(costs, 16, 1), work::here);
   EXPECT_EQ(question_place().choose(costs, 100, 1), work::there);
-  question_place().learn(costs, work::there, {0, 1'000, 1'000'000});  // all pages were fetched instead
-  EXPECT_FALSE(costs.answers());
-  EXPECT_EQ(question_place().choose(costs, 100, 1), work::here);
-  EXPECT_EQ(costs.choose(1'000'000), work::here);
+}
+
+TEST(question_place, pays_for_asking_where_nothing_answers_as_for_fetching) {
+  part_costs costs;
+  question_place place;
+  for (int i = 0; i < 2; ++i) place.learn(costs, work::there, {0, 1'000, 3'000'000});  // all was fetched instead
+  EXPECT_EQ(place.choose(costs, 1'000, 1), work::here) << "it has been bought";
+  EXPECT_NEAR(*costs.page_ns(work::there), 3'000, 1);
+}
+
+TEST(part_costs, are_not_settled_for_ever_by_pages_that_others_fetch) {
+  modelled_tier tier;
+  tier.begin();
+  question_place().learn(tier.costs, work::there, {0, 1'000, 10'000'000});  // of a column that is here
+  EXPECT_EQ(tier.answer(), work::there);
+  for (int i = 0; i < 20; ++i) tier.answer();
+  EXPECT_NEAR(*tier.costs.page_ns(work::there), tier.asked_ns, 10);
 }
 
 class placed_questions : public heap::real_pager_test<> {

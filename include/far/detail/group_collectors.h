@@ -216,7 +216,7 @@ class collector_of final : public group_collector {
     const part_costs& costs = of_.costs_of(question_kind::medians);
     const std::optional<double> asked = costs.page_ns(work::there);
     const std::optional<double> fetched = costs.page_ns(work::here);
-    return !costs.answers() || (asked && fetched && *fetched < *asked * (1 - done / passes_of_medians_there));
+    return asked && fetched && *fetched < *asked * (1 - done / passes_of_medians_there);
   }
   void ask_for_medians(const group_table& groups, const reduction& about) {
     bucket_questions_.emplace(groups.far_groups(), of_, about,
