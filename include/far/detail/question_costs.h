@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 
 #include "far/runtime.h"
@@ -124,8 +125,8 @@ class part_costs {
   std::atomic<std::uint32_t> parts_since_try_{0};
 };
 
-// A part of a question, from here to its end. `passes`: how often the question goes over its pages, if only the first
-// time is a part.
+// A part of a question, from here to its end, unless an exception ends it. `passes`: how often the question goes over
+// its pages, if only the first time is a part.
 class costly_part {
  public:
   costly_part(part_costs& costs, std::size_t pages) : costly_part(costs, pages, costs.choose(pages), 1) {}
@@ -134,7 +135,7 @@ class costly_part {
   costly_part(const costly_part&) = delete;
   costly_part& operator=(const costly_part&) = delete;
   ~costly_part() {
-    if (!is_sample_) return;
+    if (!is_sample_ || std::uncaught_exceptions() > exceptions_before_) return;
     const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - began_;
     costs_.learn(where_, pages_, elapsed.count() * passes_);
   }
@@ -149,6 +150,7 @@ class costly_part {
   work where_;
   unsigned passes_;
   bool is_sample_ = true;
+  int exceptions_before_ = std::uncaught_exceptions();
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
