@@ -85,10 +85,12 @@ SLOW_PATH uint64_t __farheap_read(const void* address, uint64_t bytes, struct fa
   return read_index(address, bytes, 0);
 }
 
-/* Of up to four addresses, null for those that are not, one at least is on a missing page. Bit i of `written`: the ith
- * will be written to. All pages are on their way before the first one is waited for. */
-SLOW_PATH void __farheap_guards(const void* first, const void* second, const void* third, const void* fourth,
-                                uint64_t written, struct far_hint_site* site) {
+/* Apart from the short way of pages that are all here, which then saves no registers. All pages are on their way before
+ * the first one is waited for. */
+__attribute__((preserve_most, cold, noinline)) static void bring_for_guards(const void* first, const void* second,
+                                                                            const void* third, const void* fourth,
+                                                                            uint64_t written,
+                                                                            struct far_hint_site* site) {
   const void* const addresses[] = {first, second, third, fourth};
   const struct far_hint_view* const view = far_hint_view_here;
   if (view == NULL) return;
@@ -105,6 +107,16 @@ SLOW_PATH void __farheap_guards(const void* first, const void* second, const voi
     view->miss(missing[i], 1, far_hint_pack(later), site);
   }
   for (size_t i = 0; i < count; ++i) view->miss(missing[i], 1, far_hint_pack(options[i]), site);
+}
+
+/* Of up to four addresses, null for those that are not. Bit i of `written`: the ith will be written to. Of null and of
+ * what is not in the far heap the table says nothing, which the slow way sorts out. */
+SLOW_PATH void __farheap_guards(const void* first, const void* second, const void* third, const void* fourth,
+                                uint64_t written, struct far_hint_site* site) {
+  if (is_missing((uintptr_t)first) || is_missing((uintptr_t)second) || is_missing((uintptr_t)third) ||
+      is_missing((uintptr_t)fourth)) {
+    bring_for_guards(first, second, third, fourth, written, site);
+  }
 }
 
 /* A range that begins at `position` and goes on by `bytes`, downwards if negative. */

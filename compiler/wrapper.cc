@@ -1,5 +1,6 @@
 // farheap-clang and farheap-clang++: clang 19 with Farheap's passes, and with the support that their code needs linked
 // to what they link. Everything else on the command line is clang's.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -290,8 +291,35 @@ void expand(std::string_view name, const std::vector<std::string>& words, int de
   }
 }
 
-// Response files with options of ours are replaced by their words, as clang would not know these. Others stay files:
-// they may have more words than a command line.
+// As clang reads it in a response file.
+std::string quoted(const std::string& word) {
+  std::string text = "\"";
+  for (const char letter : word) {
+    if (letter == '"' || letter == '\\') text += '\\';
+    text += letter;
+  }
+  return text + "\"\n";
+}
+
+// A response file of these words. It has no name, and is gone when clang is: nobody would remove it, as clang takes the
+// place of this process.
+std::string response_file(std::string_view name, const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += quoted(word);
+  const int file = memfd_create("farheap-clang", 0);
+  for (std::size_t done = 0; done < text.size();) {
+    const ssize_t now = write(file, text.data() + done, text.size() - done);
+    if (now <= 0) {
+      fail(name, "cannot keep the words of response files in memory: " + std::string(std::strerror(errno)) +
+                     "; free some, or name the options of farheap-clang on the command line");
+    }
+    done += static_cast<std::size_t>(now);
+  }
+  return "@/proc/self/fd/" + std::to_string(file);
+}
+
+// Words of response files with options of ours are put into another one, as clang would not know these. They may be
+// more than a command line has room for.
 request read_arguments(std::string_view name, const std::vector<std::string>& given) {
   request wanted;
   wanted.for_cxx = name.size() >= 2 && name.substr(name.size() - 2) == "++";
@@ -305,8 +333,11 @@ request read_arguments(std::string_view name, const std::vector<std::string>& gi
   if (std::find(all.begin(), all.end(), "--driver-mode=cl") != all.end()) {
     fail(name, "'--driver-mode=cl' is a command line for Windows, where there is no far memory; use clang-cl");
   }
-  const std::vector<std::string>& passed = are_in_files ? all : given;
-  std::remove_copy_if(passed.begin(), passed.end(), std::back_inserter(wanted.passed), is_own);
+  if (are_in_files) {
+    wanted.passed.push_back(response_file(name, all));
+  } else {
+    std::remove_copy_if(given.begin(), given.end(), std::back_inserter(wanted.passed), is_own);
+  }
   // The support is for x86-64 and Linux, and so are the passes.
   wanted.links &= (wanted.libraries || !wanted.inputs.empty()) && is_for_us(wanted);
   return wanted;
@@ -515,8 +546,7 @@ int main(int count, char** arguments) {
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   execvp(words[0], words.data());
-  fail(name,
-       "cannot start '" + command[0] + "': " + std::strerror(errno) +
-           "; install clang-19 (scripts/install-packages compiler)",
-       exit_not_executable);
+  const std::string begin = "cannot start '" + command[0] + "': " + std::strerror(errno);
+  if (errno == E2BIG) fail(name, begin + "; put words into a response file, @FILE", exit_not_executable);
+  fail(name, begin + "; install clang-19 (scripts/install-packages compiler)", exit_not_executable);
 }

@@ -9,14 +9,19 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <optional>
 #include <random>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "base/units.h"
 #include "far/dataframe.h"
+#include "far/detail/rank_questions.h"
 #include "far/runtime.h"
+#include "far/vector.h"
 #include "tests/support/real_pager.h"
 
 namespace far {
@@ -142,6 +147,19 @@ TEST(part_costs, save_up_for_a_try_that_was_a_surprise) {
   EXPECT_LE(tier.spent, parts * 1'000 * (1 + part_costs::share_of_tries) + 1'000'000);
 }
 
+TEST(part_costs, are_not_learned_from_parts_that_failed) {
+  part_costs costs;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THROW(
+        {
+          const detail::costly_part part(costs, pages_of_part);
+          throw std::bad_alloc();
+        },
+        std::bad_alloc);
+  }
+  EXPECT_FALSE(costs.page_ns(work::there));
+}
+
 // It makes a way cheap when it is not taken, and dear as soon as it is.
 TEST(part_costs, cannot_be_lured_again_and_again) {
   for (const double dear : {3'000.0, 100'000.0, 10'000'000.0}) {
@@ -207,14 +225,27 @@ TEST(question_place, of_a_column_that_stays_is_a_rent_until_it_is_bought) {
   EXPECT_EQ(question_place().choose(costs, 500, 11), work::here);
 }
 
-TEST(question_place, is_here_for_few_pages_and_where_nothing_answers) {
-  part_costs costs;
+TEST(question_place, is_here_for_few_pages) {
+  const part_costs costs;
   EXPECT_EQ(question_place().choose(costs, 16, 1), work::here);
   EXPECT_EQ(question_place().choose(costs, 100, 1), work::there);
-  question_place().learn(costs, work::there, {0, 1'000, 1'000'000});  // all pages were fetched instead
-  EXPECT_FALSE(costs.answers());
-  EXPECT_EQ(question_place().choose(costs, 100, 1), work::here);
-  EXPECT_EQ(costs.choose(1'000'000), work::here);
+}
+
+TEST(question_place, pays_for_asking_where_nothing_answers_as_for_fetching) {
+  part_costs costs;
+  question_place place;
+  for (int i = 0; i < 2; ++i) place.learn(costs, work::there, {0, 1'000, 3'000'000});  // all was fetched instead
+  EXPECT_EQ(place.choose(costs, 1'000, 1), work::here) << "it has been bought";
+  EXPECT_NEAR(*costs.page_ns(work::there), 3'000, 1);
+}
+
+TEST(part_costs, are_not_settled_for_ever_by_pages_that_others_fetch) {
+  modelled_tier tier;
+  tier.begin();
+  question_place().learn(tier.costs, work::there, {0, 1'000, 10'000'000});  // of a column that is here
+  EXPECT_EQ(tier.answer(), work::there);
+  for (int i = 0; i < 20; ++i) tier.answer();
+  EXPECT_NEAR(*tier.costs.page_ns(work::there), tier.asked_ns, 10);
 }
 
 class placed_questions : public heap::real_pager_test<> {
@@ -269,6 +300,62 @@ TEST_F(placed_questions, about_all_values_are_answered_without_their_pages) {
   frame["x"].append_numbers(std::span<const std::int64_t>(more));
   EXPECT_EQ(frame["x"].max(), cell(std::int64_t{80'000}));
   EXPECT_EQ(frame["x"].null_count(), 1u);
+}
+
+TEST_F(placed_questions, about_texts_with_many_codes_are_answered_here) {
+  dataframe frame(*home_);
+  column texts(*home_, column_type::text);
+  for (int i = 0; i < 200; ++i) texts.append((i % 2 == 0 ? "even" : "odd") + std::to_string(i));
+  std::vector<std::int32_t> codes(1'000'000);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::int32_t>(i % 200);
+  texts.append_numbers(std::span<const std::int32_t>(codes));
+  frame.add("x", std::move(texts));
+  home_->evict_all();
+  const std::uint64_t before = asked();
+  EXPECT_EQ(frame["x"].rows_containing("odd").size(), 100u + codes.size() / 2);
+  EXPECT_EQ(asked(), before) << "each page would be asked about 100 times";
+}
+
+// A tier that has pages, and no answers about rows.
+class questions_that_nobody_answers : public heap::real_pager_test<> {
+ protected:
+  questions_that_nobody_answers() {
+    runtime_options chosen = heap::small_runtime(16 * mib);
+    chosen.far = "zmem:";
+    home_ = std::make_unique<runtime>(chosen);
+  }
+
+  std::unique_ptr<runtime> home_;
+};
+
+TEST_F(questions_that_nobody_answers, do_not_teach_that_asking_is_nearly_free) {
+  dataframe frame(*home_);
+  column values(*home_, column_type::int64);
+  std::vector<std::int64_t> some(1'000'000);
+  for (std::size_t i = 0; i < some.size(); ++i) some[i] = static_cast<std::int64_t>(i * 2'654'435'761 % some.size());
+  values.append_numbers(std::span<const std::int64_t>(some));
+  frame.add("x", std::move(values));
+  home_->evict_all();
+  EXPECT_EQ(frame["x"].quantile(0.5), 499'999.5);
+  const std::optional<double> asked = frame["x"].costs_of(detail::question_kind::ranks).page_ns(work::there);
+  EXPECT_GE(asked.value_or(1e9), 400) << "no page comes as fast";
+}
+
+TEST_F(questions_that_nobody_answers, go_on_by_reading_once_a_part_was_read) {
+  constexpr std::size_t pages = 5 * 1024;  // five parts
+  std::vector<std::int64_t> some(pages * 512);
+  for (std::size_t i = 0; i < some.size(); ++i) some[i] = static_cast<std::int64_t>(i % 4);
+  vector<std::int64_t> all(*home_);
+  all.append(some);
+  home_->evict_all();
+  part_costs costs;
+  for (int i = 0; i < 2; ++i) costs.learn(work::there, 1'000, 1'000);  // the next two parts are read, then one is asked
+  const std::uint64_t before = home_->statistics().fetched_pages;
+  const auto counts = detail::rank_questions(all, interval<std::int64_t>{0, 3}, &costs).tally();
+  ASSERT_TRUE(counts);
+  EXPECT_EQ(*counts, std::vector<std::uint64_t>(4, some.size() / 4));
+  EXPECT_LE(home_->statistics().fetched_pages, before + pages + 100) << "none of them twice";
+  EXPECT_LE(*costs.page_ns(work::there), 1) << "what nobody answered is no sample";
 }
 
 // Groups of 1.2 million rows, five parts, whose questions are begun with these costs of a page.
@@ -347,6 +434,20 @@ TEST_F(groups_by_part, take_the_cheaper_way) {
   static_cast<void>(group(sums_));
   static_cast<void>(group(medians_));
   EXPECT_EQ(asked(), asked_before);
+}
+
+// It is tried to ask for them; when that is over, nothing is left to do in the pass.
+TEST_F(groups_by_part, teach_nothing_of_parts_in_which_nothing_is_counted) {
+  detail::part_costs& costs = frame_["x"].costs_of(detail::question_kind::medians);
+  for (int i = 0; i < 4; ++i) costs.learn(work::there, 1'000, 2'000);
+  for (int i = 0; i < 200; ++i) costs.learn(work::here, 1'000, 1'000);
+  const std::uint64_t asked_before = asked();
+  static_cast<void>(group({{"x", aggregate::median}}));
+  EXPECT_GT(asked(), asked_before) << "a try";
+  for (const auto kind : {detail::question_kind::keys, detail::question_kind::groups}) {
+    detail::part_costs& others = frame_["x"].costs_of(kind);
+    EXPECT_FALSE(others.page_ns(work::there) || others.page_ns(work::here));
+  }
 }
 
 }  // namespace

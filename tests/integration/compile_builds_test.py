@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import support
 from compiling import CLANG, INCLUDE, Directory, compiled
@@ -87,7 +88,12 @@ int main(int count, char** names) {
         self.source("inner", "--farheap-off -S")
         compiled(CLANG, f"@{outer}", "-o", text)
         self.assertNotIn("__farheap", text.read_text())
-        # One without them is passed as it is: its words may be too many for a command line.
+        # Their words may be too many for a command line, and have anything in them.
+        quoted = self.source("quoted.c", '_Static_assert(sizeof NAME == sizeof "a  / b", NAME);\n')
+        self.source("inner", r"""--farheap-off -c '-DNAME="a  \\ b"'""")
+        self.source("outer", f"@{inner} {quoted}" + " -DX" * 600_000)
+        self.assertEqual(compiled(CLANG, f"@{outer}", "-o", self.directory / "quoted.o"), "")
+        # One without options of ours is passed as it is.
         self.source("inner", "-c -DNAME=" + "'a b'" * 4)
         self.source("outer", f"@{inner} -O2 {part}" + " -DX" * 600_000)
         self.assertEqual(compiled(CLANG, "-Wall", "-Werror", f"@{outer}", "-o", self.directory / "responded.o"), "")
@@ -106,7 +112,7 @@ int main(int count, char** names) {
                         ["--emit-static-lib", part], ["-c", "-x", "c", part, "-xnone", header]]:
             with self.subTest(options):
                 output = [] if options[0] == "-verify-pch" or len(options) > 4 else ["-o", made]
-                self.assertEqual(compiled(CLANG, "-Werror", *options, *output), "")
+                self.assertEqual(compiled(CLANG, "-Werror", *options, *output, folder=self.directory), "")
         self.assertNotIn(b"__farheap", made.read_bytes())
         # What -x said of a name before is over.
         said = compiled(CLANG, "-x", "c-header", header, "-xnone", part, "-###")
@@ -114,6 +120,15 @@ int main(int count, char** names) {
         self.assertIn("19.", compiled(CLANG, "-cc1", "-version"))
         said = compiled(CLANG, "--driver-mode=cl", "/c", part, expected=1)
         self.assertRegex(said, r"^farheap-clang: error: '--driver-mode=cl' is .*; use clang-cl\n$")
+
+    # Outside of loops they are called whenever a page has left, and most pages are here: none saves all registers.
+    def test_guards_of_pages_that_are_here_take_few_instructions(self):
+        library = next((support.BUILD / "lib").rglob("libfarheap-compiled.a"))
+        for call, most in [("__farheap_guard", 16), ("__farheap_guard_written", 16), ("__farheap_guards", 34)]:
+            with self.subTest(call):
+                code = compiled("objdump", "-d", "--no-show-raw-insn", f"--disassemble={call}", library)
+                instructions = re.findall(r"^ +[0-9a-f]+:\t", code, re.MULTILINE)
+                self.assertIn(len(instructions), range(5, most + 1), code)
 
     def test_options_of_the_passes_leave_the_assembler_alone(self):
         part = self.source("part.S", ".globl part\npart: mov $7, %eax\nret\n.section .note.GNU-stack\n")

@@ -15,9 +15,9 @@ SOURCES = support.SOURCE / "tests" / "compiler"
 INCLUDE = support.SOURCE / "include"
 
 
-def compiled(*arguments, expected=0, environment=None):
+def compiled(*arguments, expected=0, environment=None, folder=None):
     done = subprocess.run([str(one) for one in arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env=dict(os.environ, **(environment or {})), timeout=support.DEADLINE_S)
+                          env=dict(os.environ, **(environment or {})), cwd=folder, timeout=support.DEADLINE_S)
     if done.returncode != expected:
         raise AssertionError(f"{' '.join(map(str, arguments))} ended with {done.returncode}:\n{done.stdout}")
     return done.stdout

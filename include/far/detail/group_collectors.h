@@ -141,7 +141,7 @@ class collector_of final : public group_collector {
   }
 
   [[nodiscard]] std::optional<choice> leaves_choice() const override {
-    if (!by_part_ || pass_ > 0) return std::nullopt;
+    if (!by_part_ || pass_ > 0 || (gives_up_ && !needs_others_)) return std::nullopt;
     const bool has_medians = needs_medians_ && !gives_up_;
     const question_kind of = kind(has_medians);
     choice left{of, of_.costs_of(of), of == question_kind::keys ? nullptr : &of_};
@@ -153,13 +153,9 @@ class collector_of final : public group_collector {
     return left;
   }
   [[nodiscard]] bool ask(group_table& table, std::size_t first, std::size_t rows, work where) override {
-    const bool is_choice = by_part_ && pass_ == 0 && where_ == work::there;
-    where_of_part_ = is_choice ? where : where_;
+    where_of_part_ = is_choice() ? where : where_;
     if (first == 0) note_far_groups(table);
-    if (is_choice && far_medians_ && !gives_up_) {
-      gives_up_ = are_cheaper_here(static_cast<double>(first) / static_cast<double>(numbers_.size()));
-      if (where == work::here) numbers_.prefetch(first, rows);
-    }
+    if (is_choice() && far_medians_ && !gives_up_ && where == work::here) numbers_.prefetch(first, rows);
     const bool asks_others = pass_ == 0 && questions_ && needs_others_;
     const bool asks_medians = far_medians_ && !gives_up_;
     if (asks_others) ask_or_skip(*questions_, table, first, rows);
@@ -172,7 +168,12 @@ class collector_of final : public group_collector {
   }
   void add(const grouped_rows& rows) override {
     values_.resize(rows.groups);
-    if (far_medians_ && !gives_up_) add_to_far_medians(rows);
+    if (far_medians_ && !gives_up_) {
+      add_to_far_medians(rows);
+      // Between two parts, so that each has been counted as a whole, or not at all.
+      const auto done = static_cast<double>(rows.first + rows.group_of.size());
+      gives_up_ = is_choice() && are_cheaper_here(done / static_cast<double>(numbers_.size()));
+    }
     if (pass_ > 0) return far_medians_ ? void() : add_row_by_row(rows, false);
     if (far_medians_ && !needs_others_) return;
     if (!questions_) return add_part(rows);
@@ -206,6 +207,8 @@ class collector_of final : public group_collector {
     if (has_medians) return question_kind::medians;
     return needs_sums_ || needs_bounds_ || !counts_rows_ ? question_kind::groups : question_kind::keys;
   }
+  // Others have chosen where the rows are answered for.
+  [[nodiscard]] bool is_choice() const { return by_part_ && pass_ == 0 && where_ == work::there; }
   // All medians, because it is cheaper, and not the time to see whether it still is.
   [[nodiscard]] bool are_found_here() const {
     constexpr std::size_t pages_of_part = (std::size_t{256} << 10) * (sizeof(T) + 1) / page_bytes_of_chunks;
@@ -216,7 +219,7 @@ class collector_of final : public group_collector {
     const part_costs& costs = of_.costs_of(question_kind::medians);
     const std::optional<double> asked = costs.page_ns(work::there);
     const std::optional<double> fetched = costs.page_ns(work::here);
-    return !costs.answers() || (asked && fetched && *fetched < *asked * (1 - done / passes_of_medians_there));
+    return asked && fetched && *fetched < *asked * (1 - done / passes_of_medians_there);
   }
   void ask_for_medians(const group_table& groups, const reduction& about) {
     bucket_questions_.emplace(groups.far_groups(), of_, about,

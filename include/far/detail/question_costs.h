@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 
 #include "far/runtime.h"
@@ -55,8 +56,6 @@ class part_costs {
   static constexpr std::size_t fewest_pages = 64;
   static constexpr double share_of_tries = 1.0 / 32;
 
-  // Whether the far tier answers questions; one that does not has its pages fetched one by one.
-  [[nodiscard]] bool answers() const { return answers_.load(std::memory_order_relaxed); }
   // Nanoseconds for a page; nothing until two parts have told.
   [[nodiscard]] std::optional<double> page_ns(work where) const {
     const side& one = side_of(where);
@@ -73,7 +72,7 @@ class part_costs {
 
   // Where the next part is answered, of which so many pages are away.
   [[nodiscard]] work choose(std::size_t pages) const {
-    if (pages < fewest_pages || !answers()) return work::here;
+    if (pages < fewest_pages) return work::here;
     const std::optional<work> cheaper = better();
     if (!cheaper) return page_ns(work::there) ? work::here : work::there;
     const double more_ns = (*page_ns(other_than(*cheaper)) - *page_ns(*cheaper)) * static_cast<double>(pages);
@@ -97,8 +96,6 @@ class part_costs {
     }
     add_sample(side_of(where), elapsed_ns / static_cast<double>(pages));
   }
-  // All pages of a part were fetched although it was asked about.
-  void note_no_answers() { answers_.store(false, std::memory_order_relaxed); }
 
  private:
   static constexpr std::uint32_t samples_at_first = 2;
@@ -126,11 +123,10 @@ class part_costs {
   std::array<side, 2> sides_;
   std::atomic<double> saved_ns_{0};  // for tries
   std::atomic<std::uint32_t> parts_since_try_{0};
-  std::atomic<bool> answers_{true};
 };
 
-// A part of a question, from here to its end. `passes`: how often the question goes over its pages, if only the first
-// time is a part.
+// A part of a question, from here to its end, unless an exception ends it. `passes`: how often the question goes over
+// its pages, if only the first time is a part.
 class costly_part {
  public:
   costly_part(part_costs& costs, std::size_t pages) : costly_part(costs, pages, costs.choose(pages), 1) {}
@@ -138,19 +134,23 @@ class costly_part {
       : costs_(costs), pages_(pages), where_(where), passes_(passes) {}
   costly_part(const costly_part&) = delete;
   costly_part& operator=(const costly_part&) = delete;
-  // Parts that an exception ended early are samples like others.
   ~costly_part() {
+    if (!is_sample_ || std::uncaught_exceptions() > exceptions_before_) return;
     const std::chrono::duration<double, std::nano> elapsed = std::chrono::steady_clock::now() - began_;
     costs_.learn(where_, pages_, elapsed.count() * passes_);
   }
 
   [[nodiscard]] work where() const { return where_; }
+  // Nothing was answered: what that took tells nothing of other parts.
+  void forget() { is_sample_ = false; }
 
  private:
   part_costs& costs_;
   std::size_t pages_;
   work where_;
   unsigned passes_;
+  bool is_sample_ = true;
+  int exceptions_before_ = std::uncaught_exceptions();
   std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
 };
 
@@ -181,7 +181,7 @@ class question_place {
   // For a question that goes over `pages` pages `passes` times. A few pages are fetched: that takes one wait, as asking
   // does.
   [[nodiscard]] work choose(const part_costs& costs, std::size_t pages, unsigned passes) const {
-    if (pages <= few_pages || !costs.answers()) return work::here;
+    if (pages <= few_pages) return work::here;
     const double asking = static_cast<double>(pages) * passes * costs.page_ns(work::there).value_or(guessed_asked_ns);
     const double fetching = static_cast<double>(pages) * costs.page_ns(work::here).value_or(guessed_fetched_ns);
     return spent_ns_.load(std::memory_order_relaxed) + asking < fetching ? work::there : work::here;
@@ -192,9 +192,10 @@ class question_place {
       costs.learn(where, cost.fetched_pages, cost.elapsed_ns);
       return spent_ns_.store(0, std::memory_order_relaxed);
     }
-    costs.learn(where, cost.asked_pages, cost.elapsed_ns);
-    if (cost.asked_pages == 0 && cost.fetched_pages >= part_costs::fewest_pages) costs.note_no_answers();
-    const double rent = static_cast<double>(cost.asked_pages) * costs.page_ns(work::there).value_or(guessed_asked_ns);
+    // Where nothing answers, asking costs what fetching does. That is a cost like others: it may be so only now.
+    const std::uint64_t pages = cost.asked_pages > 0 ? cost.asked_pages : cost.fetched_pages;
+    costs.learn(where, pages, cost.elapsed_ns);
+    const double rent = static_cast<double>(pages) * costs.page_ns(work::there).value_or(guessed_asked_ns);
     spent_ns_.store(spent_ns_.load(std::memory_order_relaxed) + rent, std::memory_order_relaxed);
   }
 

@@ -92,13 +92,15 @@ class unordered_questions {
   [[nodiscard]] std::uint64_t questions() const { return all_.size() / (most_pages * on_a_page) + 1; }
 
   // Asks all of them. Calls use(answer) for those that are answered; what it returns says whether the answer is enough,
-  // otherwise its numbers are read. Calls use_numbers(numbers) for all others. Returns false, and asks no more, when
-  // less than half of the questions are answered, or many answers are not enough. Requires: `asked` has buckets, and
-  // neither keys nor rows.
+  // otherwise its numbers are read. Calls use_numbers(numbers) for all others. When less than half of the questions are
+  // answered, or many answers are not enough, it asks no more: it returns false, unless it has read a part already.
+  // Then reading the rest costs less than beginning again. Requires: `asked` has buckets, and neither keys nor rows.
   template <typename Use>
   [[nodiscard]] bool ask(keyed_rows asked, const Use& use, const visitor<std::span<const T>>& use_numbers) {
     std::size_t questions = 0;
     std::size_t answered = 0;
+    bool has_read = false;
+    bool gave_up = false;
     // The first ones tell whether it is worth it.
     for (std::size_t first = 0, end = 0, window = 1024; first < all_.size(); first = end) {
       end = std::min(all_.size(), first + window * on_a_page);
@@ -106,8 +108,11 @@ class unordered_questions {
       unanswered_.clear();
       find_pages(first, end);
       std::optional<costly_part> part;
-      if (costs_ != nullptr) part.emplace(*costs_, away_.size());
+      if (costs_ != nullptr) {
+        part.emplace(*costs_, away_.size(), gave_up ? work::here : costs_->choose(away_.size()), 1);
+      }
       if (part && part->where() == work::here) {
+        has_read = true;
         read_all(first, end, use_numbers);
         continue;
       }
@@ -122,7 +127,11 @@ class unordered_questions {
         }
         questions += asked_.size();
       }
-      if (answered < questions / 2) return false;
+      if (answered < questions / 2) {
+        if (part) part->forget();
+        if (!has_read) return false;
+        gave_up = true;
+      }
       read_unanswered(first, end, use_numbers);
     }
     return true;
