@@ -16,6 +16,21 @@
 
 namespace far {
 
+namespace detail {
+
+template <typename Numbers, typename T>
+std::size_t numbers_within(const Numbers& all, const interval<T>& within) {
+  std::size_t count = 0;
+  all.visit_answers(ask(reduction_kind::summary, within), [&](std::size_t, std::size_t, const std::byte* answer) {
+    reduced_numbers of_page;
+    std::memcpy(&of_page, answer, sizeof of_page);
+    count += of_page.count;
+  });
+  return count;
+}
+
+}  // namespace detail
+
 template <typename T, typename Answer>
 auto column::place_question(const vector<T>& all, detail::question_kind kind, unsigned passes,
                             const Answer& answer) const {
@@ -35,15 +50,7 @@ auto column::place_question(const vector<T>& all, detail::question_kind kind, un
 template <typename T>
 std::size_t column::count_within(const vector<T>& all, const interval<T>& within) const {
   return place_question(all, detail::question_kind::pages, 1, [&](const detail::question_parts& where) {
-    std::size_t count = 0;
-    placed_numbers(all, where)
-        .visit_answers(detail::ask(detail::reduction_kind::summary, within),
-                       [&](std::size_t, std::size_t, const std::byte* answer) {
-                         detail::reduced_numbers of_page;
-                         std::memcpy(&of_page, answer, sizeof of_page);
-                         count += of_page.count;
-                       });
-    return count;
+    return detail::numbers_within(placed_numbers(all, where), within);
   });
 }
 
