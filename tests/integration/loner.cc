@@ -117,11 +117,13 @@ void tables_beside_others() {
   for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
   const pid_t asked = getpid();
   const pid_t child = fork();
-  for (std::size_t at = 0; child == 0; at = (at + 7 * page) % walk::bytes) {
-    char byte = 0;
-    const iovec to{&byte, 1};
-    const iovec from{memory.place(at), 1};
-    if (process_vm_readv(asked, &to, 1, &from, 1, 0) != 1) _exit(1);
+  if (child == 0) {
+    for (std::size_t at = 0;; at = (at + 7 * page) % walk::bytes) {
+      char byte = 0;
+      const iovec to{&byte, 1};
+      const iovec from{memory.place(at), 1};
+      if (process_vm_readv(asked, &to, 1, &from, 1, 0) != 1) _exit(1);
+    }
   }
   int unseen = 0;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
