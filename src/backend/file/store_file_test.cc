@@ -235,18 +235,18 @@ class loop_device {
   int device_ = -1;
 };
 
-// Its file systems take a write long before they look for room.
+// Such a file system takes a write long before it looks for room. It is unmounted at once, and lasts as long as its
+// file.
 TEST_F(store_file_test, a_write_without_reserved_space_waits_for_the_device) {
   const std::string place = path("plain");
   std::filesystem::create_directory(place);
-  if (mount("none", place.c_str(), "ramfs", 0, nullptr) != 0) GTEST_SKIP() << "mounting: " << std::strerror(errno);
-  {
-    const auto file = open(place);
-    ASSERT_TRUE(file.ok()) << file.error().message;
-    EXPECT_EQ(file.value()->reserve(0, 100), 0);
-    EXPECT_EQ(file.value()->write_flags(), RWF_DSYNC);
-  }
+  if (mount("none", place.c_str(), "ramfs", 0, nullptr) != 0)
+    GTEST_SKIP() << "no ramfs can be mounted here: " << std::strerror(errno);
+  const auto file = open(place);
   umount2(place.c_str(), MNT_DETACH);
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file.value()->reserve(0, 100), 0);
+  EXPECT_EQ(file.value()->write_flags(), RWF_DSYNC);
   const auto other = open(directory_);
   ASSERT_TRUE(other.ok()) << other.error().message;
   ASSERT_EQ(other.value()->reserve(0, 100), 0);
