@@ -23,8 +23,23 @@ std::uint64_t now() {
 
 class EpollTransport : public ::testing::Test {
  protected:
+  ~EpollTransport() override {
+    if (ends[0] < 0) return;
+    moved->remove(1);
+    for (const int end : ends) close(end);
+  }
+
+  // Connection 1, whose other end is ends[1]; what it sends goes into `room`.
+  void receive_on_a_connection() {
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
+    moved->add(1, ends[0]);
+    moved->receive(1, room);
+  }
+
   std::unique_ptr<transport> moved = make_epoll_transport(4).value();
   std::array<transport::event, 8> events;
+  std::array<int, 2> ends{-1, -1};
+  std::array<std::byte, 16> room{};
 };
 
 // The shortest of many: others may have the processor for any length of time.
@@ -49,11 +64,7 @@ TEST_F(EpollTransport, IsWokenOutOfALongWait) {
 }
 
 TEST_F(EpollTransport, KeepsAWakeUpThatHadNoRoom) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
-  moved->add(1, ends[0]);
-  std::array<std::byte, 16> room{};
-  moved->receive(1, room);
+  receive_on_a_connection();
   ASSERT_EQ(::send(ends[1], "four", 4, 0), 4);
   moved->wake();
   ASSERT_EQ(moved->wait(std::span(events).first(1), 0), 1u);
@@ -62,17 +73,10 @@ TEST_F(EpollTransport, KeepsAWakeUpThatHadNoRoom) {
   ASSERT_EQ(moved->wait(events, 5'000'000'000), 1u);
   EXPECT_EQ(events[0].kind, transport::motion::woken);
   EXPECT_LT(now() - began_ns, 4'000'000'000u);
-  moved->remove(1);
-  close(ends[0]);
-  close(ends[1]);
 }
 
 TEST_F(EpollTransport, MovesBytes) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
-  moved->add(1, ends[0]);
-  std::array<std::byte, 16> room{};
-  moved->receive(1, room);
+  receive_on_a_connection();
   EXPECT_EQ(moved->wait(events, 0), 0u);
   std::thread sender([&] { EXPECT_EQ(::send(ends[1], "four", 4, 0), 4); });
   std::size_t count = 0;
@@ -82,9 +86,6 @@ TEST_F(EpollTransport, MovesBytes) {
   EXPECT_EQ(events[0].kind, transport::motion::received);
   EXPECT_EQ(events[0].connection, 1u);
   EXPECT_EQ(events[0].outcome, 4);
-  moved->remove(1);
-  close(ends[0]);
-  close(ends[1]);
 }
 
 }  // namespace
