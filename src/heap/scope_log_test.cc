@@ -96,6 +96,7 @@ TEST(scope_log, pages_do_not_wait_for_scopes_that_follow_a_long_one) {
 
 TEST(scope_log, an_inner_scope_logs_when_the_outermost_does) {
   owner_record& mine = current_record();
+  mine.scopes_to_log = 0;  // of the thread that had the record before
   {
     const open_scope outer;
     note_long_scope(mine);
