@@ -33,16 +33,19 @@ endif()
 # could allocate. Inline code of include/far says there what it relies on.
 add_compile_options(-ftls-model=initial-exec -fno-omit-frame-pointer)
 
-# far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...] [TWICE ...] [JSON]): the static library of a folder, and the unit tests
-# beside it, TWICE those with that label (far_test); JSON where most of it includes fmt or nlohmann.
+# far_library(NAME SOURCES ... [DEPENDS ...] [TESTS ...] [TWICE ...] [JSON] [DEAR]): the static library of a folder, and the unit
+# tests beside it, TWICE those with that label (far_test); JSON where most of it includes fmt or nlohmann, DEAR where it takes the
+# compiler long (precompiled.cmake).
 function(far_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "JSON" "" "SOURCES;DEPENDS;TESTS;TWICE")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "JSON;DEAR" "" "SOURCES;DEPENDS;TESTS;TWICE")
   add_library(${name} STATIC ${ARG_SOURCES})
-  if(ARG_JSON)
-    far_precompile(${name} JSON)
-  else()
-    far_precompile(${name})
-  endif()
+  set(reading)
+  foreach(one JSON DEAR)
+    if(ARG_${one})
+      list(APPEND reading ${one})
+    endif()
+  endforeach()
+  far_precompile(${name} ${reading})
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS})
   # Locks are stated in types (base/thread_annotations.h). Tests may do without: they look at one thread's state.
