@@ -176,16 +176,17 @@ class FAR_API column {
   [[nodiscard]] column like(const tag& in) const;
 
   // For questions about groups of the numbers (group_by()): where one is answered that goes over all of them `passes`
-  // times; nothing: each part where it is cheaper. And one about a part of them, from whose costs the column learns.
+  // times; nothing: each part where it is cheaper. And a part of that one, from whose costs the column learns.
   [[nodiscard]] std::optional<work> place_groups(detail::question_kind kind, unsigned passes) const;
   template <typename Ask>
-  void ask_about_groups(detail::question_kind kind, work where, const Ask& question) const {
+  void ask_about_groups(detail::question_kind kind, unsigned passes, work where, const Ask& question) const {
     const detail::question_meter meter(home().home());
     question();
-    if (where_ == placement::automatic) place_->learn(costs_of(kind), where, meter.finish());
+    if (where_ == placement::automatic) place_->learn(costs_of_whole(kind), where, meter.finish(), passes);
   }
-  // Shared with other columns.
-  [[nodiscard]] detail::part_costs& costs_of(detail::question_kind kind) const { return costs_->of(kind); }
+  // Shared with other columns (detail::frame_costs).
+  [[nodiscard]] detail::part_costs& costs_of_parts(detail::question_kind kind) const { return costs_->of_parts(kind); }
+  [[nodiscard]] detail::part_costs& costs_of_whole(detail::question_kind kind) const { return costs_->of_whole(kind); }
   // About how many pages of these rows are in the far tier.
   [[nodiscard]] std::size_t pages_away(std::size_t first, std::size_t rows) const;
 

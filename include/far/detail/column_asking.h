@@ -37,13 +37,13 @@ auto column::place_question(const vector<T>& all, detail::question_kind kind, un
   if (where_ != placement::automatic) {
     return answer(detail::question_parts{where_ == placement::there ? work::there : work::here});
   }
-  detail::part_costs& costs = costs_of(kind);
   const detail::question_meter meter(all.home().home());
   const std::size_t bytes = all.size() * sizeof(T);
-  if (bytes > meter.budget_bytes() / 8) return answer(detail::question_parts{.costs = &costs});
+  if (bytes > meter.budget_bytes() / 8) return answer(detail::question_parts{.costs = &costs_of_parts(kind)});
+  detail::part_costs& costs = costs_of_whole(kind);
   const work where = place_->choose(costs, bytes / detail::page_bytes_of_chunks, passes);
   auto found = answer(detail::question_parts{where});
-  place_->learn(costs, where, meter.finish());
+  place_->learn(costs, where, meter.finish(), passes);
   return found;
 }
 

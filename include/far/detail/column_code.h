@@ -252,7 +252,7 @@ FAR_LIBRARY_CODE column column::like(const tag& in) const {
 FAR_LIBRARY_CODE std::optional<work> column::place_groups(detail::question_kind kind, unsigned passes) const {
   if (where_ != placement::automatic) return where_ == placement::there ? work::there : work::here;
   if (bytes() > home().home().statistics().budget_bytes / 8) return std::nullopt;
-  return place_->choose(costs_of(kind), bytes() / detail::page_bytes_of_chunks, passes);
+  return place_->choose(costs_of_whole(kind), bytes() / detail::page_bytes_of_chunks, passes);
 }
 
 FAR_LIBRARY_CODE std::size_t column::pages_away(std::size_t first, std::size_t rows) const {

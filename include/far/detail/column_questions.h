@@ -150,20 +150,12 @@ FAR_LIBRARY_CODE vector<std::size_t> column::rows_containing(std::string_view te
       }
     }
   };
-  // Asked once for each of them: what that costs is to be learned anew, if they are several. Not if it is surely dear:
-  // the first parts would all the same be asked.
-  constexpr std::size_t most_asked = 64;
-  const detail::part_costs& costs = costs_of(detail::question_kind::pages);
-  const std::optional<double> asked_ns = costs.page_ns(work::there);
-  const std::optional<double> fetched_ns = costs.page_ns(work::here);
-  const bool is_dear = wanted.size() > most_asked ||
-                       (asked_ns && fetched_ns && *asked_ns * static_cast<double>(wanted.size()) > *fetched_ns);
-  detail::part_costs own_costs;
-  const auto passes = static_cast<unsigned>(wanted.size());
-  place_question(all, detail::question_kind::pages, passes, [&](detail::question_parts where) {
-    if (where.costs != nullptr && wanted.size() > 1) {
-      where = is_dear ? detail::question_parts{work::here} : detail::question_parts{.costs = &own_costs};
-    }
+  // Asked once for each of them. With many, the first parts, which are to tell what that costs, would cost too much.
+  constexpr unsigned most_asked = 64;
+  const auto times = static_cast<unsigned>(wanted.size());
+  place_question(all, detail::question_kind::pages, times, [&](detail::question_parts where) {
+    where.times = times;
+    if (where.costs != nullptr && times > most_asked) where = {.where = work::here};
     where.for_parts(all, 0, all.size(), [&](std::size_t first, std::size_t count, work of_part) {
       of_part == work::there ? ask_all(first, count) : read_all(first, count);
     });

@@ -52,6 +52,10 @@ inline void sample_rows(group_table& table, std::size_t rows, const std::vector<
   for (group_collector* const one : wanting) one->end_sample();
 }
 
+inline constexpr std::size_t rows_of_keys = 8192;
+inline constexpr std::size_t most_rows_at_once = 32 * rows_of_keys;
+static_assert(most_rows_at_once % most_rows == 0);
+
 // Some rows of which collectors leave it to be chosen whether the far tier is asked about them: all of them ask, or
 // none does, because they have the keys in common. Where several kinds of questions are asked, the dearest has the
 // costs.
@@ -64,14 +68,22 @@ class part_of_rows {
       const std::optional<group_collector::choice> left = one->leaves_choice();
       if (!left) continue;
       if (left->numbers != nullptr) read.insert(left->numbers);
-      if (!dearest_ || dearest_->kind < left->kind) dearest_.emplace(*left);
+      const bool is_dearer = !dearest_ || dearest_->kind < left->kind;
+      // Of two of a kind, one that is still to be chosen.
+      if (is_dearer || (dearest_->kind == left->kind && dearest_->is_made)) dearest_.emplace(*left);
     }
     if (!dearest_) return;
-    std::size_t pages = 0;
-    for (const column* const one : read) pages += one->pages_away(first, rows);
-    const work where = dearest_->is_made ? work::here : dearest_->costs.choose(pages);
-    const bool is_there = where == work::there;
-    part_.emplace(dearest_->costs, pages, where, is_there ? dearest_->passes_there : dearest_->passes_here);
+    part_pages pages;
+    std::size_t bytes_of_row = 0;
+    for (const column* const one : read) {
+      pages.away += one->pages_away(first, rows);
+      bytes_of_row += one->bytes() / one->size();
+    }
+    // Of narrow columns, a part has few pages: of a key of a byte no more than what is usually the fewest.
+    const std::size_t most = most_rows_at_once * bytes_of_row / page_bytes_of_chunks;
+    pages.fewest = std::clamp<std::size_t>(most / 4, 1, part_pages::usual_fewest);
+    const std::optional<work> forced = dearest_->is_made ? std::optional(work::here) : std::nullopt;
+    part_.emplace(dearest_->costs, pages, forced, dearest_->passes);
   }
 
   [[nodiscard]] work where() const { return part_ ? part_->where() : work::there; }
@@ -84,14 +96,11 @@ class part_of_rows {
 // Has collectors add all rows, many at a time. The keys of those for which the far tier has answered are not read.
 inline void add_all_rows(group_table& table, const std::vector<const column*>& keys, std::size_t rows,
                          const std::vector<group_collector*>& collectors) {
-  constexpr std::size_t rows_of_keys = 8192;
-  constexpr std::size_t rows_at_once = 32 * rows_of_keys;
-  static_assert(rows_at_once % most_rows == 0);
   std::vector<std::uint32_t> group_of;
   std::vector<std::uint8_t> short_group_of;
   std::vector<std::size_t> needed;
   for (std::size_t first = 0; first < rows; first += group_of.size()) {
-    group_of.resize(std::min(rows_at_once, rows - first));
+    group_of.resize(std::min(most_rows_at_once, rows - first));
     const part_of_rows part(keys, collectors, first, group_of.size());
     bool are_asked = false;
     for (group_collector* const one : collectors) are_asked |= one->ask(table, first, group_of.size(), part.where());

@@ -62,10 +62,9 @@ class group_collector {
   struct choice {
     question_kind kind;
     part_costs& costs;
-    const column* numbers;      // that are read; null if there are none
-    bool is_made = false;       // here: it only learns
-    unsigned passes_there = 1;  // over them, or so
-    unsigned passes_here = 1;
+    const column* numbers;        // that are read; null if there are none
+    bool is_made = false;         // here: it only learns
+    question_passes passes = {};  // over them, or so
   };
   [[nodiscard]] virtual std::optional<choice> leaves_choice() const = 0;
   // Before add() of as many rows: asks the far tier, which may have their keys, too. `where`: of what was left to
@@ -110,13 +109,15 @@ class collector_of final : public group_collector {
                                   .wants_counts = !counts_rows_});
     if (questions_->rows_of_question() == 0) questions_.reset();
     needs_sums_ |= needs_counts_ && !needs_bounds_ && !counts_rows_;
-    const std::optional<work> of_all =
-        of_.place_groups(kind(needs_medians_),
-                         (needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0) + (needs_medians_ ? passes_of_medians : 0));
+    const unsigned others = questions_ ? (needs_others_ ? 1 : 0) : (needs_sums_ ? 1 : 0) + (needs_bounds_ ? 1 : 0);
+    passes_ = std::max(1U, others + (needs_medians_ ? passes_of_medians.there : 0));
+    const std::optional<work> of_all = of_.place_groups(kind(needs_medians_), passes_);
     by_part_ = !of_all;
     where_ = of_all.value_or(work::there);
     if (!needs_medians_) return;
-    if (where_ == work::there && !(by_part_ && are_found_here())) ask_for_medians(groups, about);
+    if (where_ == work::there) ask_for_medians(groups, about);
+    found_here_ = by_part_ && far_medians_ && are_found_here();
+    if (found_here_) forget_far_medians();
     if (by_part_ || !far_medians_) medians_.emplace(of_.known(numbers_));
     if (!far_medians_) where_ = work::here;
   }
@@ -142,13 +143,14 @@ class collector_of final : public group_collector {
 
   [[nodiscard]] std::optional<choice> leaves_choice() const override {
     if (!by_part_ || pass_ > 0 || (gives_up_ && !needs_others_)) return std::nullopt;
+    // Nobody can be asked for these medians: whatever others choose, all of it is found here.
+    if (needs_medians_ && !far_medians_ && !found_here_) return std::nullopt;
     const bool has_medians = needs_medians_ && !gives_up_;
     const question_kind of = kind(has_medians);
-    choice left{of, of_.costs_of(of), of == question_kind::keys ? nullptr : &of_};
+    choice left{of, of_.costs_of_parts(of), of == question_kind::keys ? nullptr : &of_};
     if (has_medians) {
-      left.is_made = !far_medians_;
-      left.passes_there = passes_of_medians_there;
-      left.passes_here = passes_of_medians_here;
+      left.is_made = found_here_;
+      left.passes = passes_of_medians;
     }
     return left;
   }
@@ -199,9 +201,8 @@ class collector_of final : public group_collector {
 
  private:
   // About so many, before it is known.
-  static constexpr unsigned passes_of_medians = 3;
-  static constexpr unsigned passes_of_medians_there = far_medians<T>::has_bounds ? 3 : 2;
-  static constexpr unsigned passes_of_medians_here = far_medians<T>::has_bounds ? 2 : 1;
+  static constexpr question_passes passes_of_medians =
+      far_medians<T>::has_bounds ? question_passes{.there = 3, .here = 2} : question_passes{.there = 2, .here = 1};
 
   [[nodiscard]] question_kind kind(bool has_medians) const {
     if (has_medians) return question_kind::medians;
@@ -209,17 +210,17 @@ class collector_of final : public group_collector {
   }
   // Others have chosen where the rows are answered for.
   [[nodiscard]] bool is_choice() const { return by_part_ && pass_ == 0 && where_ == work::there; }
-  // All medians, because it is cheaper, and not the time to see whether it still is.
+  // All medians that could be asked for, because it is cheaper, and not the time to see whether it still is.
   [[nodiscard]] bool are_found_here() const {
     constexpr std::size_t pages_of_part = (std::size_t{256} << 10) * (sizeof(T) + 1) / page_bytes_of_chunks;
-    return are_cheaper_here(0) && of_.costs_of(question_kind::medians).choose(pages_of_part) == work::here;
+    return are_cheaper_here(0) && of_.costs_of_parts(question_kind::medians).choose({pages_of_part}) == work::here;
   }
   // Of medians: all passes here, and what is left of those there when such a part of the first is over.
   [[nodiscard]] bool are_cheaper_here(double done) const {
-    const part_costs& costs = of_.costs_of(question_kind::medians);
+    const part_costs& costs = of_.costs_of_parts(question_kind::medians);
     const std::optional<double> asked = costs.page_ns(work::there);
     const std::optional<double> fetched = costs.page_ns(work::here);
-    return asked && fetched && *fetched < *asked * (1 - done / passes_of_medians_there);
+    return asked && fetched && *fetched < *asked * (1 - done / passes_of_medians.there);
   }
   void ask_for_medians(const group_table& groups, const reduction& about) {
     bucket_questions_.emplace(groups.far_groups(), of_, about,
@@ -235,6 +236,11 @@ class collector_of final : public group_collector {
     list_questions_.emplace(groups.far_groups(), of_, about,
                             keyed_rows{.wants_counts = !counts_rows_, .buckets = 1, .listed = 1});
     if (list_questions_->rows_of_question() == 0) list_questions_.reset();
+  }
+  void forget_far_medians() {
+    far_medians_.reset();
+    bucket_questions_.reset();
+    list_questions_.reset();
   }
   // Of this pass.
   [[nodiscard]] row_questions& questions_of_medians() { return lists_ ? *list_questions_ : *bucket_questions_; }
@@ -272,7 +278,7 @@ class collector_of final : public group_collector {
   }
   void ask_or_skip(row_questions& questions, group_table& table, std::size_t first, std::size_t rows) {
     if (where_of_part_ == work::here) return questions.skip(first);
-    with_costs([&] { questions.ask(of_.home(), first, rows); });
+    with_costs(where_, [&] { questions.ask(of_.home(), first, rows); });
     for (std::size_t at = first; at < first + rows; at = questions.next_after(at, first + rows)) {
       const std::byte* const answer = questions.answer_about(at);
       for (std::size_t group = 0; answer != nullptr && group < questions.groups(); ++group) {
@@ -284,8 +290,8 @@ class collector_of final : public group_collector {
   }
   // Of a part where others have chosen, they learn.
   template <typename Ask>
-  void with_costs(const Ask& question) const {
-    by_part_ ? question() : of_.ask_about_groups(kind(needs_medians_), where_, question);
+  void with_costs(work where, const Ask& question) const {
+    by_part_ ? question() : of_.ask_about_groups(kind(needs_medians_), passes_, where, question);
   }
   [[nodiscard]] static bool has_answers(const row_questions& questions, std::size_t first, std::size_t rows) {
     std::size_t at = first;
@@ -342,9 +348,7 @@ class collector_of final : public group_collector {
   [[nodiscard]] bool has_few_answers() const { return answered_rows_ < counted_rows_; }
   // All of it is counted here.
   [[nodiscard]] bool give_up_far_medians() {
-    far_medians_.reset();
-    bucket_questions_.reset();
-    list_questions_.reset();
+    forget_far_medians();
     gives_up_ = false;
     where_ = work::here;
     if (!medians_) medians_.emplace(of_.known(numbers_));
@@ -372,13 +376,14 @@ class collector_of final : public group_collector {
                          (!needs_bounds_ || rows.groups <= most_groups_of<T>(reduction_kind::group_bounds));
     const bool is_any = (needs_sums_ || needs_bounds_) && rows.groups > 0;
     if (is_any && are_few) {
-      with_costs([&] {
+      with_costs(where_, [&] {
         if (needs_sums_) add_sums(rows);
         if (needs_bounds_) add_bounds(rows);
       });
     }
     const bool has_medians = medians_ && !far_medians_;
-    if ((is_any && !are_few) || has_medians) add_row_by_row(rows, is_any && !are_few);
+    const bool adds = is_any && !are_few;
+    if (adds || has_medians) with_costs(work::here, [&] { add_row_by_row(rows, adds); });
   }
   void count_rows(const grouped_rows& rows) {
     for (const std::uint32_t group : rows.group_of) {
@@ -478,7 +483,9 @@ class collector_of final : public group_collector {
   bool needs_others_ = false;
   bool counts_rows_ = false;
   work where_ = work::here;
-  bool by_part_ = false;  // the first pass is answered for where each part is cheaper
+  unsigned passes_ = 1;      // over all rows, or so, where they are asked about
+  bool by_part_ = false;     // the first pass is answered for where each part is cheaper
+  bool found_here_ = false;  // the medians, by choice
   work where_of_part_ = work::here;
   bool gives_up_ = false;  // the other medians are found here, from the next pass on
   unsigned pass_ = 0;

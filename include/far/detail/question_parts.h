@@ -41,6 +41,7 @@ template <typename Numbers>
 struct question_parts {
   work where = work::there;
   part_costs* costs = nullptr;
+  unsigned times = 1;  // each page is asked about
 
   // Calls answer(first, count, where) for all parts in turn.
   template <typename Numbers, typename Answer>
@@ -49,7 +50,7 @@ struct question_parts {
     if constexpr (requires { all.page_of(first); }) {
       for (std::size_t done = 0; costs != nullptr && done < count;) {
         const std::size_t now = std::min(numbers_of_part, count - done);
-        const costly_part part(*costs, pages_away(all, first + done, now));
+        const costly_part part(*costs, {.away = pages_away(all, first + done, now), .times = times});
         answer(first + done, now, part.where());
         done += now;
       }

@@ -93,13 +93,14 @@ class unordered_questions {
 
   // Asks all of them. Calls use(answer) for those that are answered; what it returns says whether the answer is enough,
   // otherwise its numbers are read. Calls use_numbers(numbers) for all others. When less than half of the questions are
-  // answered, or many answers are not enough, it asks no more: it returns false, unless it has read a part already.
-  // Then reading the rest costs less than beginning again. Requires: `asked` has buckets, and neither keys nor rows.
+  // answered, or many answers are not enough, it asks no more: it returns false, unless it has fetched as much as is
+  // left. Then reading the rest costs no more than beginning again. Requires: `asked` has buckets, and neither keys nor
+  // rows.
   template <typename Use>
   [[nodiscard]] bool ask(keyed_rows asked, const Use& use, const visitor<std::span<const T>>& use_numbers) {
     std::size_t questions = 0;
     std::size_t answered = 0;
-    bool has_read = false;
+    std::size_t fetched_pages = 0;
     bool gave_up = false;
     // The first ones tell whether it is worth it.
     for (std::size_t first = 0, end = 0, window = 1024; first < all_.size(); first = end) {
@@ -109,10 +110,10 @@ class unordered_questions {
       find_pages(first, end);
       std::optional<costly_part> part;
       if (costs_ != nullptr) {
-        part.emplace(*costs_, away_.size(), gave_up ? work::here : costs_->choose(away_.size()), 1);
+        part.emplace(*costs_, part_pages{away_.size()}, gave_up ? std::optional(work::here) : std::nullopt);
       }
       if (part && part->where() == work::here) {
-        has_read = true;
+        fetched_pages += away_.size();
         read_all(first, end, use_numbers);
         continue;
       }
@@ -129,7 +130,7 @@ class unordered_questions {
       }
       if (answered < questions / 2) {
         if (part) part->forget();
-        if (!has_read) return false;
+        if (fetched_pages < (all_.size() - first) / on_a_page) return false;
         gave_up = true;
       }
       read_unanswered(first, end, use_numbers);
