@@ -3,7 +3,6 @@
 // resident would read as zeros.
 #include "preload/descriptors.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
@@ -19,6 +18,7 @@
 #include "far/detail/api.h"
 #include "platform/own_descriptors.h"
 #include "platform/runtime_thread.h"
+#include "preload/next_function.h"
 #include "preload/runtime.h"
 #include "preload/thread_ends.h"
 
@@ -81,18 +81,23 @@ bool replaces(long number, const std::array<long, 6>& arguments) {
   return number == SYS_dup3 || (number == SYS_dup2 && from != to);
 }
 
-// Calls whose result is a copy of a descriptor. One with the number of standard error is to be it: so shells and
-// daemons give it again. What is closed at exec is not meant for that.
-bool copies(long number, const std::array<long, 6>& arguments) {
-  return replaces(number, arguments) || number == SYS_dup ||
-         (number == SYS_fcntl && static_cast<int>(arguments[1]) == F_DUPFD);
+// Whether the call asks for the number of standard error: so shells and daemons give it again. A copy that gets it as
+// the lowest free one may be for anything, and one that is closed at exec is not for it.
+bool asks_for_standard_error(int command, long least_number) {
+  return command == F_DUPFD && static_cast<int>(least_number) == STDERR_FILENO;
+}
+
+// Calls that may give standard error again.
+bool may_give(long number, const std::array<long, 6>& arguments) {
+  return replaces(number, arguments) ||
+         (number == SYS_fcntl && asks_for_standard_error(static_cast<int>(arguments[1]), arguments[2]));
 }
 
 using control_function = int (*)(int, int, ...);
 
 int control(control_function next, int descriptor, int command, void* argument) {
   const int result = next(descriptor, command, argument);
-  return command == F_DUPFD ? note_copy(result) : result;
+  return asks_for_standard_error(command, reinterpret_cast<long>(argument)) ? note_copy(result) : result;
 }
 
 }  // namespace
@@ -109,6 +114,12 @@ int number_of(FILE* stream) noexcept {
   return number;
 }
 
+void spare_own_descriptor(FILE* stream) noexcept {
+  if (!is_protected(number_of(stream))) return;
+  stream->_fileno = -1;
+  errno = EBADF;
+}
+
 bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, long* result) noexcept {
   const bool is_refused = (number == SYS_close && is_protected(arguments[0])) ||
                           (replaces(number, arguments) && is_protected(arguments[1]));
@@ -117,7 +128,7 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
     return true;
   }
   if (number == SYS_close) note_closing(arguments[0]);
-  if (copies(number, arguments)) {
+  if (may_give(number, arguments)) {
     const long copy = syscall(number, arguments[0], arguments[1], arguments[2]);
     *result = copy < 0 ? -errno : note_copy(static_cast<int>(copy));
     return true;
@@ -146,8 +157,7 @@ extern "C" {
 // To the program, a descriptor of ours does not exist.
 FAR_API int close(int descriptor) {
   if (is_protected(descriptor)) return refuse();
-  using function = int (*)(int);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "close"));
+  const auto next = far::preload::next<"close", int (*)(int)>();
   far::platform::disown_descriptor(descriptor);
   note_closing(descriptor);
   return next(descriptor);
@@ -155,22 +165,14 @@ FAR_API int close(int descriptor) {
 
 FAR_API int dup2(int from, int to) {
   if (from != to && is_protected(to)) return refuse();
-  using function = int (*)(int, int);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup2"));
+  const auto next = far::preload::next<"dup2", int (*)(int, int)>();
   return from == to ? next(from, to) : note_copy(next(from, to));
 }
 
 FAR_API int dup3(int from, int to, int flags) {
   if (is_protected(to)) return refuse();
-  using function = int (*)(int, int, int);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup3"));
+  const auto next = far::preload::next<"dup3", int (*)(int, int, int)>();
   return note_copy(next(from, to, flags));
-}
-
-FAR_API int dup(int from) {
-  using function = int (*)(int);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "dup"));
-  return note_copy(next(from));
 }
 
 FAR_API int fcntl(int descriptor, int command, ...) {
@@ -178,7 +180,7 @@ FAR_API int fcntl(int descriptor, int command, ...) {
   va_start(rest, command);
   void* const argument = va_arg(rest, void*);
   va_end(rest);
-  static const auto next = reinterpret_cast<far::preload::control_function>(dlsym(RTLD_NEXT, "fcntl"));
+  const auto next = far::preload::next<"fcntl", far::preload::control_function>();
   return far::preload::control(next, descriptor, command, argument);
 }
 
@@ -187,14 +189,14 @@ FAR_API int fcntl64(int descriptor, int command, ...) {
   va_start(rest, command);
   void* const argument = va_arg(rest, void*);
   va_end(rest);
-  static const auto next = reinterpret_cast<far::preload::control_function>(dlsym(RTLD_NEXT, "fcntl64"));
+  const auto next = far::preload::next<"fcntl64", far::preload::control_function>();
   return far::preload::control(next, descriptor, command, argument);
 }
 
 // The C library closes the descriptor by no name that others see.
 FAR_API int fclose(FILE* stream) {
-  using function = int (*)(FILE*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "fclose"));
+  const auto next = far::preload::next<"fclose", int (*)(FILE*)>();
+  far::preload::spare_own_descriptor(stream);
   note_closing(far::preload::number_of(stream));
   return next(stream);
 }
@@ -204,8 +206,7 @@ FAR_API int close_range(unsigned first, unsigned last, int flags) {
 }
 
 FAR_API int unshare(int flags) noexcept {
-  using function = int (*)(int);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "unshare"));
+  const auto next = far::preload::next<"unshare", int (*)(int)>();
   using far::preload::of_one_thread;
   if ((flags & of_one_thread) != 0 && far::preload::is_alone_here()) flags &= static_cast<int>(~of_one_thread);
   return next(flags);

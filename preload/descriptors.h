@@ -17,4 +17,8 @@ void note_standard_error(long descriptor, bool is_open) noexcept;
 // The descriptor of a stream, or -1. errno is preserved.
 [[nodiscard]] int number_of(FILE* stream) noexcept;
 
+// Before a stream is closed, or opened again: one with a descriptor of ours has none, as if the program had closed
+// that.
+void spare_own_descriptor(FILE* stream) noexcept;
+
 }  // namespace far::preload

@@ -54,6 +54,17 @@ int use_of(long number, const std::array<long, 6>& arguments) noexcept {
   }
 }
 
+// Some children may not read which pages they have, which moves need: those of a process that has changed its user.
+const char* reason_of_device_writes() noexcept {
+  const platform::kernel_features& features = platform::probe_kernel();
+  if (features.move && features.pagemap) {
+    return "this process may not read its /proc/self/pagemap, so pages are taken away while devices write to them, and "
+           "data would be lost; let it keep its user or its rights, or run the program without farheap";
+  }
+  return "this kernel takes pages away while devices write to them, and data would be lost; Linux 6.8 or later does "
+         "not, or run the program without farheap";
+}
+
 constexpr unsigned long set_memory_of_machine = 0x4020ae46;          // KVM_SET_USER_MEMORY_REGION
 constexpr unsigned long set_private_memory_of_machine = 0x40a0ae49;  // KVM_SET_USER_MEMORY_REGION2
 
@@ -109,8 +120,7 @@ long refuse_call(refusal reason, long number, const std::array<long, 6>& argumen
   if (!is_reported[index].exchange(true)) {
     const char* const why =
         reason == refusal::device_writes
-            ? "this kernel takes pages away while devices write to them, and data would be lost; Linux 6.8 or later "
-              "does not, or run the program without farheap"
+            ? reason_of_device_writes()
             : "in the inline mode the kernel cannot fetch memory by itself; if the program has no other way, use "
               "--fault-mode thread";
     log_line(log_level::warning, "process %d (%s) wants %s, which is refused: %s", static_cast<int>(getpid()),

@@ -2,7 +2,6 @@
 // one message names it. A process publishes its counts before exec, which would lose them.
 //
 // All this runs in the child of a vfork, too: it allocates nothing, and touches no memory of the parent but its stack.
-#include <dlfcn.h>
 #include <limits.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
 #include "preload/native_program.h"
+#include "preload/next_function.h"
 #include "preload/resource_limits.h"
 #include "preload/runtime.h"
 #include "preload/settings.h"
@@ -96,20 +96,15 @@ void name_native_in_path(const char* name, char* const* environment) {
   errno = saved_errno;
 }
 
-template <typename Function>
-Function next(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
-}
-
 using exec_function = int (*)(const char*, char* const*, char* const*);
 
 int next_execve(const char* path, char* const* arguments, char* const* environment) {
-  static const auto call = next<exec_function>("execve");
+  const auto call = far::preload::next<"execve", exec_function>();
   return call(path, arguments, environment);
 }
 
 int next_execvpe(const char* name, char* const* arguments, char* const* environment) {
-  static const auto call = next<exec_function>("execvpe");
+  const auto call = far::preload::next<"execvpe", exec_function>();
   return call(name, arguments, environment);
 }
 
@@ -184,7 +179,7 @@ FAR_API int execveat(int directory, const char* path, char* const* arguments, ch
 
 FAR_API int fexecve(int file, char* const* arguments, char* const* environment) {
   using function = int (*)(int, char* const*, char* const*);
-  static const auto call = next<function>("fexecve");
+  const auto call = far::preload::next<"fexecve", function>();
   char path[32];
   std::snprintf(path, sizeof path, "/proc/self/fd/%d", file);
   return exec(path, environment, [=] { return call(file, arguments, environment); });
@@ -192,14 +187,14 @@ FAR_API int fexecve(int file, char* const* arguments, char* const* environment) 
 
 FAR_API int posix_spawn(pid_t* pid, const char* path, const posix_spawn_file_actions_t* actions,
                         const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
-  static const auto call = next<decltype(&posix_spawn)>("posix_spawn");
+  const auto call = far::preload::next<"posix_spawn", decltype(&posix_spawn)>();
   name_native(path, environment);
   return call(pid, path, actions, attributes, arguments, environment);
 }
 
 FAR_API int posix_spawnp(pid_t* pid, const char* name, const posix_spawn_file_actions_t* actions,
                          const posix_spawnattr_t* attributes, char* const* arguments, char* const* environment) {
-  static const auto call = next<decltype(&posix_spawnp)>("posix_spawnp");
+  const auto call = far::preload::next<"posix_spawnp", decltype(&posix_spawnp)>();
   name_native_in_path(name, environment);
   return call(pid, name, actions, attributes, arguments, environment);
 }

@@ -1,6 +1,5 @@
 #include "preload/fork.h"
 
-#include <dlfcn.h>
 #include <errno.h>  // for program_invocation_short_name
 #include <pthread.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 #include "preload/allocator.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_locks.h"
+#include "preload/next_function.h"
 #include "preload/runtime.h"
 #include "preload/syscall_guard.h"
 #include "preload/thread_ends.h"
@@ -158,8 +158,7 @@ pid_t fork_on_local_stack(pid_t (*make)()) {
 
 // The C library's _Fork() runs no handlers.
 pid_t fork_without_handlers() {
-  using function = pid_t (*)();
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "_Fork"));
+  const auto next = far::preload::next<"_Fork", pid_t (*)()>();
   far::preload::begin_fork();
   const pid_t child = next();
   const int error_of_fork = errno;
@@ -173,8 +172,7 @@ pid_t fork_without_handlers() {
 extern "C" {
 
 FAR_API pid_t fork() {
-  using function = pid_t (*)();
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "fork"));
+  const auto next = far::preload::next<"fork", pid_t (*)()>();
   return fork_on_local_stack(next);
 }
 

@@ -2,7 +2,6 @@
 // aside, so that the program does not notice them (platform/thread_identity.h).
 #include "preload/identity.h"
 
-#include <dlfcn.h>
 #include <linux/capability.h>
 #include <linux/prctl.h>
 #include <sched.h>
@@ -21,6 +20,7 @@
 #include "platform/thread_identity.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_calls.h"
+#include "preload/next_function.h"
 #include "preload/restricted_program.h"
 #include "preload/runtime.h"
 
@@ -90,15 +90,13 @@ bool serve_request(long option, const std::array<unsigned long, 4>& rest, long* 
 extern "C" {
 
 FAR_API int setns(int descriptor, int kinds) noexcept {
-  using function = int (*)(int, int);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "setns"));
+  const auto next = far::preload::next<"setns", int (*)(int, int)>();
   far::preload::leave_folders_to_program();
   return next(descriptor, kinds);
 }
 
 FAR_API int prctl(int option, ...) {
-  using function = int (*)(int, ...);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "prctl"));
+  const auto next = far::preload::next<"prctl", int (*)(int, ...)>();
   std::va_list rest;
   va_start(rest, option);
   const auto second = va_arg(rest, unsigned long);
@@ -122,8 +120,7 @@ FAR_API int prctl(int option, ...) {
 }
 
 FAR_API int capset(__user_cap_header_struct* header, const __user_cap_data_struct* data) {
-  using function = int (*)(__user_cap_header_struct*, const __user_cap_data_struct*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "capset"));
+  const auto next = far::preload::next<"capset", int (*)(__user_cap_header_struct*, const __user_cap_data_struct*)>();
   const int result = next(header, data);
   if (result != 0 || data == nullptr) return result;
   // Copies: the program's may be far, and the kernel writes to the header. The first version had one element.

@@ -307,11 +307,12 @@ int give_name(void* address, std::size_t bytes, const char* text) {
   char copy[longest_name + 1]{};
   const char* const name = readable_name(text, copy);
   const auto give = [name](void* first, std::size_t count) { return kernel_give_name(first, count, name); };
+  const auto give_part = [give](std::byte* first, std::size_t count) { return give(first, count) == 0 ? 0 : errno; };
   pager::pager* const far = pager_of(address, bytes);
   if (far == nullptr) return give(address, bytes);
   if (give(address, 0) != 0) return -1;
   return serve(*far, address, bytes, true, give,
-               [far](std::byte* first, std::size_t count) { return far->advise(first, count, MADV_NORMAL); });
+               [&](std::byte* first, std::size_t count) { return far->for_each_foreign(first, count, give_part); });
 }
 
 // ---- mincore, msync ----
@@ -524,14 +525,14 @@ int lock(const void* address, std::size_t bytes, unsigned flags) {
   // until filling fails.
   if (kernel_mlock2(pages.first, 0, flags) != 0) return -1;
   if (!in_runtime([&] { return may_lock(pages.first, pages.bytes); })) return fail(ENOMEM);
-  const auto lock_parts = [&](unsigned how) {
-    return serve(
-        *far, pages.first, pages.bytes, false,
-        [how](void* at, std::size_t count) { return kernel_mlock2(at, count, how); },
-        [far, how](std::byte* at, std::size_t count) { return far->lock(at, count, how); });
-  };
-  const int failed = lock_parts(on_fault);
-  return failed != 0 || flags == on_fault ? failed : lock_parts(0);
+  const int failed = serve(
+      *far, pages.first, pages.bytes, false,
+      [](void* at, std::size_t count) { return kernel_mlock2(at, count, on_fault); },
+      [far](std::byte* at, std::size_t count) { return far->lock(at, count, on_fault); });
+  if (failed != 0 || flags == on_fault) return failed;
+  return serve(
+      *far, pages.first, pages.bytes, false, [](void* at, std::size_t count) { return kernel_mlock2(at, count, 0); },
+      [far](std::byte* at, std::size_t count) { return far->fill_locked(at, count); });
 }
 
 int unlock(const void* address, std::size_t bytes) {

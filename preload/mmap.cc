@@ -1,6 +1,5 @@
 // The functions that programs call: mmap, munmap, mremap, madvise, mprotect, mlock and so on. memory_calls.h serves
 // them.
-#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include "far/detail/api.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_calls.h"
+#include "preload/next_function.h"
 #include "preload/shared_segments.h"
 #include "preload/tracer.h"
 
@@ -65,16 +65,14 @@ FAR_API int posix_madvise(void* address, std::size_t bytes, int advice) {
 }
 // mincore(2) says which pages are in local memory, for far memory, too.
 FAR_API int mincore(void* address, std::size_t bytes, unsigned char* resident) {
-  using function = int (*)(void*, std::size_t, unsigned char*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "mincore"));
+  const auto next = far::preload::next<"mincore", int (*)(void*, std::size_t, unsigned char*)>();
   if (!far::preload::has_far_hole(address, bytes)) return next(address, bytes, resident);
   errno = ENOMEM;
   return -1;
 }
 // As in the kernel, a hole is reported after the rest has been done.
 FAR_API int msync(void* address, std::size_t bytes, int flags) {
-  using function = int (*)(void*, std::size_t, int);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "msync"));
+  const auto next = far::preload::next<"msync", int (*)(void*, std::size_t, int)>();
   if (next(address, bytes, flags) != 0) return -1;
   if (!far::preload::has_far_hole(address, bytes)) return 0;
   errno = ENOMEM;

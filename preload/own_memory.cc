@@ -4,7 +4,6 @@
 //
 // Other files cost one comparison. Every function ends in a jump to the C library's, since these are cancellation
 // points. The C library's own reads and writes, for streams, are noticed by direct_calls.h.
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/syscall.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstddef>
@@ -27,6 +25,7 @@
 #include "preload/descriptors.h"
 #include "preload/limits_file.h"
 #include "preload/memory_file.h"
+#include "preload/next_function.h"
 #include "preload/process_transfers.h"
 #include "preload/runtime.h"
 
@@ -34,41 +33,6 @@ namespace far::preload {
 namespace {
 
 // ---- the C library's functions ----
-
-template <std::size_t bytes>
-struct function_name {
-  char text[bytes];
-  constexpr function_name(const char (&given)[bytes]) { std::copy_n(given, bytes, text); }
-};
-
-template <function_name name>
-constinit std::atomic<void*> known{nullptr};
-
-template <function_name name>
-void* find() {
-  void* const found = dlsym(RTLD_NEXT, name.text);
-  known<name>.store(found, std::memory_order_relaxed);
-  return found;
-}
-
-template <function_name name, typename Function>
-Function next() {
-  void* const found = known<name>.load(std::memory_order_relaxed);
-  return reinterpret_cast<Function>(found != nullptr ? found : find<name>());
-}
-
-template <function_name... names>
-void find_all() {
-  (static_cast<void>(find<names>()), ...);
-}
-
-// A handler of the program may be the first to call one of them, and must not ask the loader.
-__attribute__((constructor)) void find_functions() {
-  find_all<"open", "open64", "openat", "openat64", "__open_2", "__open64_2", "__openat_2", "__openat64_2">();
-  find_all<"fopen", "fopen64", "freopen", "freopen64">();
-  find_all<"read", "__read_chk", "write", "pread", "__pread_chk", "pwrite", "readv", "writev", "preadv", "pwritev",
-           "preadv2", "pwritev2", "process_vm_readv", "process_vm_writev">();
-}
 
 using open_function = int (*)(const char*, int, ...);
 using openat_function = int (*)(int, const char*, int, ...);
@@ -97,9 +61,10 @@ FILE* opened(FILE* stream, const char* path) {
 
 // The C library puts the new file in the place of the stream's descriptor, or closes that.
 FILE* reopened(freopen_function next, const char* path, const char* mode, FILE* stream) {
+  spare_own_descriptor(stream);
   const int number = number_of(stream);
   FILE* const result = next(path, mode, stream);
-  note_standard_error(number, result != nullptr);
+  if (result == nullptr || stream == stderr) note_standard_error(number, result != nullptr);
   return opened(result, path);
 }
 

@@ -1,6 +1,5 @@
 #include "preload/raw_calls.h"
 
-#include <dlfcn.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <sched.h>
@@ -26,6 +25,7 @@
 #include "preload/in_runtime.h"
 #include "preload/memory_calls.h"
 #include "preload/memory_file.h"
+#include "preload/next_function.h"
 #include "preload/resource_limits.h"
 #include "preload/restricted_program.h"
 #include "preload/runtime.h"
@@ -152,13 +152,7 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
 
 // The C library's syscall(), for all calls inside this library (the linker's --wrap) and for those that we pass on.
 kernel_call c_library_syscall() noexcept {
-  static std::atomic<kernel_call> found{nullptr};
-  kernel_call next = found.load(std::memory_order_relaxed);
-  if (next == nullptr) {
-    next = reinterpret_cast<kernel_call>(dlsym(RTLD_NEXT, "syscall"));
-    found.store(next, std::memory_order_relaxed);
-  }
-  return next;
+  return next<"syscall", kernel_call>();
 }
 
 long ask_c_library(long number, const call_arguments& given) {
@@ -504,8 +498,7 @@ FAR_API int clone(int (*body)(void*), void* stack, int flags, void* argument, ..
   va_end(rest);
   const child_call call = child_of_clone(flags, parent_id, tls, child_id);
   if (body == nullptr || stack == nullptr || !copies_memory(call)) {
-    using function = int (*)(int (*)(void*), void*, int, void*, pid_t*, void*, pid_t*);
-    static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "clone"));
+    const auto next = far::preload::next<"clone", int (*)(int (*)(void*), void*, int, void*, pid_t*, void*, pid_t*)>();
     return next(body, stack, flags, argument, parent_id, tls, child_id);
   }
   const long child = make_child_by_name(call);

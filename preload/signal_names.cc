@@ -1,13 +1,13 @@
 // The functions that change signal handlers and masks, in fault_mode::thread. Where raw system calls are noticed,
 // SIGSYS is ours, and a thread that blocked it would die of its next raw call. (In fault_mode::in_line the guard sees
 // the system calls of these functions instead.)
-#include <dlfcn.h>
 #include <signal.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "far/detail/api.h"
+#include "preload/next_function.h"
 #include "preload/signals.h"
 #include "preload/syscall_guard.h"
 
@@ -56,8 +56,7 @@ sighandler_t set_handler(signal_function next, int number, sighandler_t handler)
 extern "C" {
 
 FAR_API int sigaction(int number, const struct sigaction* action, struct sigaction* old) {
-  using function = int (*)(int, const struct sigaction*, struct sigaction*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "sigaction"));
+  const auto next = far::preload::next<"sigaction", int (*)(int, const struct sigaction*, struct sigaction*)>();
   if (!far::preload::takes_sigsys()) return next(number, action, old);
   if (number == SIGSYS) {
     exchange_sigsys(action, old);
@@ -70,27 +69,24 @@ FAR_API int sigaction(int number, const struct sigaction* action, struct sigacti
 }
 
 FAR_API sighandler_t signal(int number, sighandler_t handler) {
-  static const auto next = reinterpret_cast<signal_function>(dlsym(RTLD_NEXT, "signal"));
+  const auto next = far::preload::next<"signal", signal_function>();
   return set_handler(next, number, handler);
 }
 
 FAR_API int sigprocmask(int how, const sigset_t* set, sigset_t* old) {
-  using function = int (*)(int, const sigset_t*, sigset_t*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "sigprocmask"));
+  const auto next = far::preload::next<"sigprocmask", int (*)(int, const sigset_t*, sigset_t*)>();
   sigset_t copy;
   return next(how, how == SIG_UNBLOCK ? set : without_sigsys(set, copy), old);
 }
 
 FAR_API int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) {
-  using function = int (*)(int, const sigset_t*, sigset_t*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "pthread_sigmask"));
+  const auto next = far::preload::next<"pthread_sigmask", int (*)(int, const sigset_t*, sigset_t*)>();
   sigset_t copy;
   return next(how, how == SIG_UNBLOCK ? set : without_sigsys(set, copy), old);
 }
 
 FAR_API int sigsuspend(const sigset_t* set) {
-  using function = int (*)(const sigset_t*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "sigsuspend"));
+  const auto next = far::preload::next<"sigsuspend", int (*)(const sigset_t*)>();
   sigset_t copy;
   return next(without_sigsys(set, copy));
 }

@@ -117,8 +117,7 @@ class collector {
     constexpr std::size_t near_bytes = 16 * kib;
     hold(memory, bytes);
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
-    if (pager_.overlaps(memory, bytes) || address - call_.stack < near_bytes) return true;
-    return is_readable(memory, bytes);
+    return address - call_.stack < near_bytes || may_be_read(pager_, memory, bytes);
   }
 
   [[nodiscard]] std::byte* argument(unsigned index) const { return reinterpret_cast<std::byte*>(call_.given[index]); }
@@ -253,7 +252,15 @@ class collector {
         readable_end = page_of(place + sizeof(char*) - 1) + page_bytes;
       }
       if (strings[i] == nullptr) return;
-      if (pager_.contains(strings[i])) hold(strings[i], std::strlen(reinterpret_cast<const char*>(strings[i])) + 1);
+      hold_string(strings[i]);
+    }
+  }
+
+  void hold_string(std::byte* text) {
+    while (pager_.contains(text) && hold_readable(text, 1)) {
+      std::byte* const end = page_of(text) + page_bytes;
+      if (std::find(text, end, std::byte{0}) != end) return;
+      text = end;
     }
   }
 

@@ -11,6 +11,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
@@ -38,14 +39,28 @@ std::optional<int> type_of_socket(long descriptor) {
   return failure == 0 ? std::optional(type) : std::nullopt;
 }
 
+bool is_terminal(dev_t device) {
+  constexpr unsigned console = 4;
+  constexpr unsigned own_terminal = 5;
+  constexpr unsigned first_pseudo_terminal = 136;
+  constexpr unsigned last_pseudo_terminal = 143;
+  const unsigned kind = gnu_dev_major(device);
+  return kind == console || kind == own_terminal || (kind >= first_pseudo_terminal && kind <= last_pseudo_terminal);
+}
+
 // Memory (null, zero, random) and terminals give and take any number of bytes.
 bool is_stream_device(dev_t device) {
-  constexpr std::array<unsigned, 3> streams{1, 4, 5};
-  constexpr unsigned first_terminal = 136;
-  constexpr unsigned last_terminal = 143;
-  const unsigned kind = gnu_dev_major(device);
-  return std::find(streams.begin(), streams.end(), kind) != streams.end() ||
-         (kind >= first_terminal && kind <= last_terminal);
+  constexpr unsigned memory = 1;
+  return gnu_dev_major(device) == memory || is_terminal(device);
+}
+
+// Whether a read takes what it returns before it knows that it can: messages, events (of eventfd, timerfd, signalfd,
+// inotify, which are no kind of file), and lines that are typed.
+bool takes_first(long descriptor) {
+  if (const std::optional<int> type = type_of_socket(descriptor)) return *type != SOCK_STREAM;
+  struct stat about{};
+  if (far_raw_syscall(SYS_fstat, descriptor, reinterpret_cast<long>(&about)) != 0) return false;
+  return (about.st_mode & S_IFMT) == 0 || (S_ISCHR(about.st_mode) && is_terminal(about.st_rdev));
 }
 
 constexpr std::size_t guessed_bytes = 64 * kib;  // of memory that a structure leads to, with an unknown length
@@ -130,7 +145,13 @@ bool is_repeatable(long number, const std::array<long, 6>& given) noexcept {
   switch (number) {
     case SYS_read:
     case SYS_readv:
-    case SYS_recvfrom: return type_of_socket(given[0]).value_or(SOCK_STREAM) == SOCK_STREAM;
+    case SYS_preadv2:  // at the current position
+    case SYS_recvfrom: return !takes_first(given[0]);
+    case SYS_sendfile:
+    case SYS_splice:
+    case SYS_sendmmsg:
+    case SYS_mq_timedreceive:
+    case SYS_rt_sigtimedwait:
     case SYS_accept:
     case SYS_accept4:
     case SYS_recvmsg:
@@ -220,6 +241,22 @@ bool is_readable(const void* memory, std::size_t bytes) noexcept {
   std::uintptr_t at = round_down(first, mask_bytes);  // a mask there lies within a page
   for (; at < first + bytes; at = round_down(at, page_bytes) + page_bytes) {
     if (far_raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, mask_bytes) != -EINVAL) return false;
+  }
+  return true;
+}
+
+// The kernel knows only what is resident, and pages that may only be read do not stay.
+bool may_be_read(const pager::pager& pager, const std::byte* memory, std::size_t bytes) {
+  if (!pager.overlaps(memory, bytes)) return is_readable(memory, bytes);
+  const std::byte* const end = memory + bytes;
+  const auto* page =
+      reinterpret_cast<const std::byte*>(round_down(reinterpret_cast<std::uintptr_t>(memory), page_bytes));
+  for (; page < end; page += page_bytes) {
+    const bool is_in_heap = pager.contains(page);
+    const auto found =
+        is_in_heap ? pager.mapping_at(page, page_bytes) : result<pager::pager::mapping>(error{"", EFAULT});
+    if (!found && !is_readable(page, 1)) return false;
+    if (found && (found.value().guarded || (found.value().protection & PROT_READ) == 0)) return false;
   }
   return true;
 }

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <optional>
 
+#include "pager/pager.h"
+
 namespace far::preload {
 
 // The program of the packet filter that a call gives to the kernel; null if it gives none.
@@ -24,7 +26,8 @@ namespace far::preload {
 // messages, too (FUSE, tunnels), and some refuse to give one to a buffer that is shorter than their longest.
 [[nodiscard]] bool keeps_messages(long descriptor) noexcept;
 
-// Whether the call can be repeated after EFAULT. Some have consumed what they were to return.
+// Whether the call can be repeated after EFAULT. Some have consumed what they were to return, or sent what they were to
+// count, before they find that the program's memory is not for that.
 [[nodiscard]] bool is_repeatable(long number, const std::array<long, 6>& given) noexcept;
 
 // Whether the program expects a transfer to continue after a completed part.
@@ -50,6 +53,9 @@ using memory_parts = std::array<memory_part, 32>;
 // Whether the program could read all of this memory. Far memory must be resident. The kernel is asked by a change of
 // the signal mask that names no change, a call that no filter of a program can do without.
 [[nodiscard]] bool is_readable(const void* memory, std::size_t bytes) noexcept;
+
+// The same of memory that may be far, and remote.
+[[nodiscard]] bool may_be_read(const pager::pager& pager, const std::byte* memory, std::size_t bytes);
 
 // What is at a pointer of the program, if that is good: where it is not, the kernel is to say so. Far memory must be
 // resident.

@@ -34,6 +34,7 @@
 #include "platform/runtime_thread.h"
 #include "preload/held_pages.h"
 #include "preload/in_runtime.h"
+#include "preload/next_function.h"
 #include "preload/runtime.h"
 #include "preload/small_file.h"
 #include "preload/syscall_guard.h"
@@ -379,8 +380,8 @@ void release_pages_of_ended_threads() noexcept {
 extern "C" {
 
 FAR_API int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
-  using function = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "pthread_create"));
+  const auto next =
+      far::preload::next<"pthread_create", int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*)>();
   if (!far::preload::is_watched()) return next(thread, attributes, body, argument);
   far::preload::thread_start start{body, nullptr, argument};
   far::preload::pin_tcb(attributes, start);
@@ -389,8 +390,7 @@ FAR_API int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, 
 }
 
 FAR_API int thrd_create(thrd_t* thread, thrd_start_t body, void* argument) {
-  using function = int (*)(thrd_t*, thrd_start_t, void*);
-  static const auto next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "thrd_create"));
+  const auto next = far::preload::next<"thrd_create", int (*)(thrd_t*, thrd_start_t, void*)>();
   if (!far::preload::is_watched()) return next(thread, body, argument);
   return far::preload::start_thread({nullptr, body, argument}, thrd_success, [&](void* context) {
     return next(thread, far::preload::run_standard_thread, context);

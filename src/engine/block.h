@@ -23,6 +23,9 @@ enum class block_kind : std::uint8_t { fresh, open, guarded };
 struct block {
   spin_lock lock;  // held to change kind or allocated, and while the change is carried out
   std::atomic<block_kind> kind{block_kind::fresh};
+  // Fresh or open, though the kernel may still report accesses to some of its pages: it had no room for the mapping
+  // that it needs to end a guard.
+  bool partly_guarded FAR_GUARDED_BY(lock) = false;
   std::uint16_t allocated_pages FAR_GUARDED_BY(lock) = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "engine/block_guards.h"
 
 #include <array>
+#include <cerrno>
 
 #include "base/check.h"
 
@@ -21,7 +22,34 @@ result<void> guard_part(core_for_ranges& shared, page_range part, bool foreign) 
 }
 
 result<void> guard_block(core_for_ranges& shared, block_id id) {
-  return guard_part(shared, pages_of(id), false);
+  block& guarded = shared.blocks.at(id);
+  guarded.lock.assert_held();
+  const result<void> outcome = guard_part(shared, pages_of(id), false);
+  // Another thread may have taken the mapping that the guard of the first pages set free, and that ending it needs.
+  guarded.partly_guarded = !outcome.ok();
+  return outcome;
+}
+
+void unguard_block(core_for_ranges& shared, block_id id) {
+  block& guarded = shared.blocks.at(id);
+  guarded.lock.assert_held();
+  bool is_done = true;
+  for_each_run(shared, pages_of(id), false, [&](page_range run) { is_done &= shared.space.unguard(run); });
+  guarded.partly_guarded = !is_done;
+}
+
+void fill_guarded(core_for_ranges& shared, page_range part) {
+  const block& holder = shared.blocks.holding(part.first);
+  holder.lock.assert_held();
+  if (holder.kind != block_kind::open || !holder.partly_guarded) return;
+  for (page_id page = part.first; page < part.end(); ++page) {
+    int failure = 0;
+    backoff waiting;
+    while (shared.space.install({page, 1}, shared.zeros, platform::mapping::writable, &failure) != 1 &&
+           failure != EEXIST && failure != ENOENT) {
+      wait_for_kernel_memory(failure, &waiting);
+    }
+  }
 }
 
 // The guard comes first: without it a page could be filled after it was counted. Pages are admitted from the last to

@@ -5,10 +5,19 @@
 
 namespace far::engine {
 
-// Guards the pages of a block that are not Foreign. Requires: the block's lock is held. A failure changes nothing.
+// Guards the pages of a block that are not Foreign. Requires: the block's lock is held. A failure leaves at most some
+// of them guarded (block::partly_guarded).
 [[nodiscard]] result<void> guard_block(core_for_ranges& shared, block_id id);
 
-// Guards either the Foreign pages of a part or the others; on failure, none. Requires: the block's lock is held.
+// Ends that, as far as the kernel can. Requires: the block's lock is held, and no page of it has bytes.
+void unguard_block(core_for_ranges& shared, block_id id);
+
+// Where an open block is still guarded, nobody but us fills the pages. Everywhere else this does nothing. Requires: the
+// block's lock is held.
+void fill_guarded(core_for_ranges& shared, page_range part);
+
+// Guards either the Foreign pages of a part or the others; on failure, none, if the kernel can undo it. Requires: the
+// block's lock is held.
 [[nodiscard]] result<void> guard_part(core_for_ranges& shared, page_range part, bool foreign);
 
 // From open to guarded: finds out which pages the kernel has filled, and offers them to the policy as the next victims.

@@ -207,6 +207,7 @@ class core_for_ranges : public core_state {
   using core_state::local;
   using core_state::pages;
   using core_state::space;
+  using core_state::zeros;
 
   using core_state::admit;
   using core_state::allow_excess;
@@ -239,7 +240,6 @@ class core_for_misses : public core_for_ranges {
 
   using core_state::rescued;
   using core_state::staged;
-  using core_state::zeros;
 
   using core_state::charge_for_miss;
   using core_state::note_unguarded_miss;

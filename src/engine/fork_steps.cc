@@ -58,7 +58,6 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
 // Other threads that pinned pages are not in this process, and will not unpin them.
 void fork_steps::keep_pins(std::span<const page_range> pinned) {
   shared_.blocks.for_each_used([this](block_id id) {
-    if (shared_.blocks.at(id).kind == block_kind::fresh) return;
     for (page_id page = pages_of(id).first; page < pages_of(id).end(); ++page) {
       if (shared_.pages.load(page).pins() == 0) continue;
       shared_.pages.update(page, [](page_word now) { return now.with_pins(0); });

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/lock_guard.h"
+#include "engine/block_guards.h"
 #include "engine/rescue.h"
 
 namespace far::engine {
@@ -114,7 +115,8 @@ outcome miss_handler::fill_with_zeros(page_id page, bool write) {
   block& holder = shared_.blocks.holding(page);
   const lock_guard guard(holder.lock);
   if (holder.kind != block_kind::guarded) {
-    // Reported just before its block was freed, or opened again: the kernel fills it.
+    // Reported just before its block was freed, or opened again: the kernel fills it, where it could end the guard.
+    fill_guarded(shared_, {page, 1});
     shared_.space.wake({page, 1});
     return outcome::resolved;
   }

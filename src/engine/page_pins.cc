@@ -23,9 +23,12 @@ bool page_pins::try_pin(page_id page) {
     return true;
   }
   if (word.where() != state::untouched) return false;
+  // Also of a fresh block: the child of a fork opens the locks of used blocks, and forgets the pins of other threads.
+  shared_.blocks.note_use(block_of(page));
   block& holder = shared_.blocks.holding(page);
   const lock_guard guard(holder.lock);
   if (holder.kind == block_kind::guarded) return false;
+  fill_guarded(shared_, {page, 1});
   // A page that the kernel has filled stays when the block is closed; every other one in it becomes guarded. A page
   // that the kernel does not fill, as it may only be read, is filled by us, in a block that is closed now.
   bool filled = holder.kind == block_kind::fresh || shared_.space.populate({page, 1}, true) == 0;

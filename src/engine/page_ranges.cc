@@ -124,15 +124,7 @@ bool page_ranges::release_part(block_id id, page_range part) {
   target.allocated_pages = static_cast<std::uint16_t>(target.allocated_pages - part.count);
   if (target.kind == block_kind::open) shared_.local.release(part.count);
   if (target.allocated_pages > 0) return true;
-  if (target.kind == block_kind::guarded) {
-    bool unguarded = true;
-    for_each_run(shared_, pages_of(id), false, [&](page_range run) { unguarded &= shared_.space.unguard(run); });
-    // It stays guarded, all of it, and empty, if the kernel has no room for another mapping.
-    if (!unguarded) {
-      static_cast<void>(guard_block(shared_, id));
-      return true;
-    }
-  }
+  if (target.kind == block_kind::guarded || target.partly_guarded) unguard_block(shared_, id);
   target.kind = block_kind::fresh;
   return true;
 }
@@ -204,6 +196,7 @@ bool page_ranges::populate_open(page_range part, bool write, int* error_code) {
   block& holder = shared_.blocks.holding(part.first);
   const lock_guard guard(holder.lock);
   if (holder.kind != block_kind::open) return false;
+  fill_guarded(shared_, part);
   *error_code = shared_.space.populate(part, write);
   return true;
 }

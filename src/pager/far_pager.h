@@ -104,11 +104,18 @@ class far_pager final : public pager {
   [[nodiscard]] result<void> seal(std::byte* address, std::size_t bytes) override {
     return calls_->seal(address, bytes);
   }
+  [[nodiscard]] result<void> for_each_foreign(std::byte* address, std::size_t bytes,
+                                              const std::function<int(std::byte*, std::size_t)>& call) const override {
+    return calls_->for_each_foreign(address, bytes, call);
+  }
   [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) override {
     return calls_->lock(address, bytes, flags);
   }
   [[nodiscard]] result<void> unlock(std::byte* address, std::size_t bytes) override {
     return calls_->unlock(address, bytes);
+  }
+  [[nodiscard]] result<void> fill_locked(std::byte* address, std::size_t bytes) override {
+    return calls_->fill_locked(address, bytes);
   }
   void unlock_all() override { calls_->unlock_all(); }
   [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,

@@ -79,9 +79,16 @@ class mappings {
   // Like mseal, but a range with a hole is sealed up to it.
   [[nodiscard]] virtual result<void> seal(std::byte* address, std::size_t bytes) = 0;
 
+  // Calls `call(part, part_bytes)`, which returns 0 or an errno value, for each part of a range that is the kernel's,
+  // in order. Of far memory it does nothing. The first error ends it; a hole means ENOMEM, after the rest.
+  [[nodiscard]] virtual result<void> for_each_foreign(
+      std::byte* address, std::size_t bytes, const std::function<int(std::byte*, std::size_t)>& call) const = 0;
+
   // Like mlock2 and munlock.
   [[nodiscard]] virtual result<void> lock(std::byte* address, std::size_t bytes, unsigned flags) = 0;
   [[nodiscard]] virtual result<void> unlock(std::byte* address, std::size_t bytes) = 0;
+  // What lock() without flags does after all of the range is locked: fills what still is.
+  [[nodiscard]] virtual result<void> fill_locked(std::byte* address, std::size_t bytes) = 0;
   virtual void unlock_all() = 0;
 
   // Like mremap of private memory. Remote pages only change their address: nothing is fetched.

@@ -244,4 +244,14 @@ result<void> memory_calls::seal(std::byte* address, std::size_t bytes) {
   }));
 }
 
+result<void> memory_calls::for_each_foreign(std::byte* address, std::size_t bytes,
+                                            const std::function<int(std::byte*, std::size_t)>& call) const {
+  return outcome("a range", parts_.inside([&] {
+    return parts_.for_each(
+        parts_.pages_in(address, bytes), mapped_parts::at_hole::go_on, [&](const address_map::part& part) {
+          return part.traits.foreign ? call(parts_.address_of(part.range), parts_.bytes_of(part.range)) : 0;
+        });
+  }));
+}
+
 }  // namespace far::pager

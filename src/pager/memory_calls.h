@@ -51,6 +51,8 @@ class memory_calls final : public mappings {
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> protect_with_key(std::byte* address, std::size_t bytes, int protection, int key) override;
   [[nodiscard]] result<void> seal(std::byte* address, std::size_t bytes) override;
+  [[nodiscard]] result<void> for_each_foreign(std::byte* address, std::size_t bytes,
+                                              const std::function<int(std::byte*, std::size_t)>& call) const override;
   // As in far_heap.
   [[nodiscard]] result<void> unmap(std::byte* address, std::size_t bytes);
 
@@ -63,6 +65,9 @@ class memory_calls final : public mappings {
   }
   [[nodiscard]] result<void> unlock(std::byte* address, std::size_t bytes) override {
     return locks_.unlock(address, bytes);
+  }
+  [[nodiscard]] result<void> fill_locked(std::byte* address, std::size_t bytes) override {
+    return locks_.fill(address, bytes);
   }
   void unlock_all() override { locks_.unlock_all(); }
   [[nodiscard]] result<std::byte*> remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,

@@ -19,18 +19,19 @@ bool accessible(const mapping_traits& traits) {
 
 // As the kernel does it: all is locked at once, or what the limit allows, and filled afterwards.
 result<void> memory_locks::lock(std::byte* address, std::size_t bytes, unsigned flags) {
-  const page_range range = parts_.pages_in(address, bytes);
-  int failure = parts_.inside([&] {
-    return parts_.for_each(range, mapped_parts::at_hole::stop,
+  const int failure = parts_.inside([&] {
+    return parts_.for_each(parts_.pages_in(address, bytes), mapped_parts::at_hole::stop,
                            [this](const address_map::part& part) { return lock_part(part, on_fault); });
   });
-  if (failure != 0 || (flags & on_fault) != 0) return outcome("mlock", failure);
-  failure = parts_.for_each_block(range, [&](const address_map::part& part) {
+  return failure != 0 || (flags & on_fault) != 0 ? outcome("mlock", failure) : fill(address, bytes);
+}
+
+result<void> memory_locks::fill(std::byte* address, std::size_t bytes) {
+  return outcome("mlock", parts_.for_each_block(parts_.pages_in(address, bytes), [&](const address_map::part& part) {
     if (!part.traits.foreign && !part.traits.locked) return 0;  // it was unlocked, or mapped anew, meanwhile
     // Inaccessible memory is locked as well, but the kernel then fills nothing from there on, and says so.
-    return part.traits.foreign || accessible(part.traits) ? lock_part(part, flags) : ENOMEM;
-  });
-  return outcome("mlock", failure);
+    return part.traits.foreign || accessible(part.traits) ? lock_part(part, 0) : ENOMEM;
+  }));
 }
 
 result<void> memory_locks::unlock(std::byte* address, std::size_t bytes) {

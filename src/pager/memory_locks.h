@@ -18,6 +18,7 @@ class memory_locks {
 
   // As in mappings.
   [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags);
+  [[nodiscard]] result<void> fill(std::byte* address, std::size_t bytes);
   [[nodiscard]] result<void> unlock(std::byte* address, std::size_t bytes);
   void unlock_all();
 

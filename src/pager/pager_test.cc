@@ -145,6 +145,27 @@ TEST_P(pager_test, read_only_memory_that_was_dropped_unseen_can_be_evicted) {
   pager_->validate();
 }
 
+TEST_P(pager_test, calls_about_memory_of_the_kernels_reach_it_alone) {
+  std::byte* const block = map(4 * mib);
+  constexpr int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED;
+  const auto place = [=] { return mmap(block + mib, mib, PROT_READ, flags, -1, 0) != MAP_FAILED ? 0 : errno; };
+  ASSERT_TRUE(pager_->hand_over(block + mib, mib, pager::overlap::replace, place).ok());
+  std::vector<std::byte*> called;
+  const auto note = [&](std::byte* part, std::size_t /*bytes*/) { return called.push_back(part), 0; };
+  EXPECT_TRUE(pager_->for_each_foreign(block, 4 * mib, note).ok());
+  EXPECT_EQ(called, std::vector{block + mib});
+}
+
+TEST_P(pager_test, memory_that_is_unlocked_before_it_is_filled_stays_so) {
+  constexpr unsigned on_fault = 1;
+  std::byte* const block = pager_->map(2 * mib, PROT_READ | PROT_WRITE, page_bytes).value();
+  if (!pager_->lock(block, 2 * mib, on_fault).ok()) GTEST_SKIP() << "no permission for mlock";
+  ASSERT_TRUE(pager_->unlock(block, mib).ok());
+  EXPECT_TRUE(pager_->fill_locked(block, 2 * mib).ok());
+  EXPECT_FALSE(pager_->mapping_at(block, mib).value().locked);
+  EXPECT_TRUE(pager_->mapping_at(block + mib, mib).value().locked);
+}
+
 // In inline mode the kernel then finds nobody who fills the page, says so, and has locked the range all the same.
 TEST_P(pager_test, memory_that_the_kernel_could_not_fill_counts_as_locked) {
   std::byte* const block = map(4 * mib);

@@ -32,10 +32,9 @@ class address_space {
  public:
   virtual ~address_space() = default;
 
-  // Maps `range.count` frames that hold a copy of `source`, and wakes the threads that wait for them. Requires: the
-  // range is guarded and none of its pages is mapped. Returns how many pages, from the first, were installed; fewer
-  // than asked only when the kernel refuses, and then `error_code` says why (ENOMEM: try again later; ENOENT: the range
-  // is no longer ours).
+  // Maps `range.count` frames that hold a copy of `source`, and wakes the threads that wait for them. Returns how many
+  // pages, from the first, were installed; fewer than asked only when the kernel refuses, and then `error_code` says
+  // why (ENOMEM: try again later; EEXIST: the page is mapped; ENOENT: it is not guarded).
   [[nodiscard]] virtual std::size_t install(page_range range, const std::byte* source, mapping how,
                                             int* error_code) = 0;
 
@@ -69,8 +68,8 @@ class address_space {
   // Wakes accesses that wait for a page that is mapped already.
   virtual void wake(page_range range) = 0;
 
-  // Starts and stops reporting accesses to pages that are not mapped. Mapped pages stay mapped. unguard() returns false
-  // when the kernel refuses, for want of mappings: then the range stays guarded.
+  // Starts and stops reporting accesses to pages that are not mapped; does nothing where that is so already. Mapped
+  // pages stay mapped. The kernel may refuse, for want of mappings; then some of the range may be guarded.
   [[nodiscard]] virtual result<void> guard(page_range range) = 0;
   [[nodiscard]] virtual bool unguard(page_range range) = 0;
 

@@ -2,6 +2,7 @@
 // calls left by siglongjmp, calls that a signal interrupts, with buffers in far memory, and calls that fail. Its output
 // does not depend on time.
 #include <fcntl.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -9,7 +10,9 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -24,6 +27,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -340,6 +344,122 @@ void fail() {
   std::printf("failed as they should: %d, parent is there: %d\n", failed, getppid() > 0);
 }
 
+// Whether there is something to read.
+int left(int descriptor) {
+  pollfd one{descriptor, POLLIN, 0};
+  return poll(&one, 1, 0);
+}
+
+// A line that was typed is lost.
+int read_line(void* place) {
+  const int keyboard = posix_openpt(O_RDWR | O_NOCTTY);
+  if (keyboard < 0 || grantpt(keyboard) != 0 || unlockpt(keyboard) != 0) return 0;
+  const int terminal = open(ptsname(keyboard), O_RDWR | O_NOCTTY | O_NONBLOCK);
+  static_cast<void>(write(keyboard, "line\n", 5));
+  while (left(terminal) == 0) sched_yield();
+  const int failure = read(terminal, place, 5) < 0 ? errno : 0;
+  close(terminal);
+  close(keyboard);
+  return failure;
+}
+
+int read_message(void* place) {
+  constexpr long most_bytes = 16;
+  mq_attr kind{};
+  kind.mq_maxmsg = 1;
+  kind.mq_msgsize = most_bytes;
+  const std::string name = "/caller-" + std::to_string(getpid());
+  const int queue = mq_open(name.c_str(), O_RDWR | O_CREAT | O_NONBLOCK, 0600, &kind);
+  if (queue < 0) return 0;
+  mq_unlink(name.c_str());
+  mq_send(queue, "x", 1, 0);
+  const int failure = mq_receive(queue, static_cast<char*>(place), most_bytes, nullptr) < 0 ? errno : 0;
+  mq_close(queue);
+  return failure;
+}
+
+int take_signal(void* place) {
+  sigset_t taken{};
+  sigemptyset(&taken);
+  sigaddset(&taken, SIGUSR2);
+  sigset_t before{};
+  pthread_sigmask(SIG_BLOCK, &taken, &before);
+  raise(SIGUSR2);
+  const timespec now{};
+  const int failure = sigtimedwait(&taken, static_cast<siginfo_t*>(place), &now) < 0 ? errno : 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return failure;
+}
+
+int read_events(void* place, bool by_vector) {
+  const int events = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+  const iovec vector{place, sizeof(std::uint64_t)};
+  const ssize_t got = by_vector ? readv(events, &vector, 1) : read(events, place, sizeof(std::uint64_t));
+  const int failure = got < 0 ? errno : 0;
+  close(events);
+  return failure;
+}
+
+// The error of a call, and in thousands how often something was sent all the same.
+template <typename Send>
+int send_once(Send send) {
+  constexpr std::size_t bytes = 5;
+  int ends[2];
+  expect(socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) == 0, "socketpair");
+  const pipe_pair passed;
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  int result = send(file, ends[0], passed.ends[1], bytes) < 0 ? errno : 0;
+  for (const int receiver : {ends[1], passed.ends[0]}) {
+    std::array<char, bytes> sent{};
+    for (; left(receiver) != 0; result += 1000) static_cast<void>(read(receiver, sent.data(), sent.size()));
+  }
+  for (const int one : {file, ends[0], ends[1]}) close(one);
+  return result;
+}
+
+// Calls that take or give something before they find that they cannot say so: that is not to happen twice.
+void fail_late() {
+  for (const int protection : {PROT_NONE, PROT_READ}) {
+    void* const bad = mmap(nullptr, page, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    expect(bad != MAP_FAILED, "mmap");
+    std::printf("late: %d %d %d %d %d\n", read_events(bad, false), read_events(bad, true), read_line(bad),
+                read_message(bad), take_signal(bad));
+    const auto by_sendfile = [bad](int file, int socket, int, std::size_t bytes) {
+      return sendfile(socket, file, static_cast<off_t*>(bad), bytes);
+    };
+    const auto by_splice = [bad](int file, int, int into, std::size_t bytes) {
+      return splice(file, static_cast<loff_t*>(bad), into, nullptr, bytes, 0);
+    };
+    const auto by_message = [bad](int, int socket, int, std::size_t) {
+      return sendmmsg(socket, static_cast<mmsghdr*>(bad), 1, 0);
+    };
+    std::printf("sent: %d %d %d\n", send_once(by_sendfile), send_once(by_splice), send_once(by_message));
+    munmap(bad, page);
+  }
+}
+
+// Structures and texts that a call leads to, where they may not be read.
+void fail_at_structures() {
+  char* const place =
+      static_cast<char*>(mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  expect(place != MAP_FAILED, "mmap");
+  std::memset(place, 'x', page);
+  mprotect(place + page, page, PROT_NONE);
+  void* const bad = place + page;
+  const pipe_pair one;
+  int ends[2];
+  expect(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0, "socketpair");
+  int failed = 0;
+  failed += readv(one.ends[0], static_cast<const iovec*>(bad), 1) < 0 && errno == EFAULT;
+  failed += sendmsg(ends[0], static_cast<const msghdr*>(bad), 0) < 0 && errno == EFAULT;
+  char* const long_name[] = {place, nullptr};
+  failed += execve("/proc/self/exe", long_name, environ) < 0 && errno == EFAULT;
+  failed += execve("/proc/self/exe", static_cast<char* const*>(bad), environ) < 0 && errno == EFAULT;
+  std::printf("bad structures: %d\n", failed);
+  for (const int end : ends) close(end);
+  munmap(place, 2 * page);
+}
+
 void spawn() {
   char name[] = "true";
   char* arguments[] = {name, nullptr};
@@ -369,6 +489,8 @@ int main(int count, char** arguments) {
   transfer(3000);
   share_files(arguments[1]);
   fail();
+  fail_late();
+  fail_at_structures();
   spawn();
   std::printf("wrong bytes: %zu\n", count_wrong());
   return 0;

@@ -4,11 +4,13 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -141,16 +143,47 @@ void tables_beside_others() {
   std::printf("not seen by all: %d, the other one is at it: %d\n", unseen, is_at_it ? 1 : 0);
 }
 
-// What it opens gets the number of standard error, which it has closed and not given again. It prints the file's name,
-// whose text is seen after its end.
+// A file of its own, whose text is seen after its end.
+struct own_file {
+  char name[32] = "/tmp/loner-XXXXXX";
+  int number = mkstemp(name);
+};
+
+// What it opens gets the number of standard error, which it has closed, or never had, and not given again. `open_it()`
+// returns that number. It prints the file's name.
+template <typename Open>
+void in_place_of_standard_error(const own_file& file, Open open_it) {
+  walk memory;
+  const int number = open_it();
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  std::printf("%s %d", file.name, number == STDERR_FILENO && write(number, "mine", 4) == 4 ? 1 : 0);
+}
+
 template <typename Close>
 void without_standard_error(Close close_it) {
-  walk memory;
   close_it();
-  char name[] = "/tmp/loner-XXXXXX";
-  const int file = mkstemp(name);
-  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
-  std::printf("%s %d", name, file == STDERR_FILENO && write(file, "mine", 4) == 4 ? 1 : 0);
+  const own_file file;
+  in_place_of_standard_error(file, [&] { return file.number; });
+}
+
+// Nobody asks for that number: it is the lowest that is free.
+template <typename Copy>
+void copied(Copy copy) {
+  const int held = open("/dev/null", O_RDWR | O_CLOEXEC);  // the number, where it is free
+  const own_file file;
+  close(held == STDERR_FILENO ? held : STDERR_FILENO);
+  in_place_of_standard_error(file, [&] { return copy(file.number); });
+}
+
+// A stream of the program's that is opened again.
+void rotated() {
+  close(STDERR_FILENO);
+  const own_file file;
+  in_place_of_standard_error(file, [&] {
+    close(file.number);
+    std::FILE* const stream = std::fopen(file.name, "w");
+    return fileno(std::freopen(file.name, "w", stream));
+  });
 }
 
 // It closes standard error, and gives it again: what the runtime writes comes to standard output.
@@ -160,6 +193,46 @@ void standard_error_again(Give give) {
   close(STDERR_FILENO);
   if (!give()) std::abort();
   for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+}
+
+// Functions that a handler may call, or the child of a fork: each for the first time here.
+void first_calls() {
+  const int copy = dup2(STDOUT_FILENO, 100);
+  std::printf("dup2: %d, fcntl: %d, close: %d\n", copy, fcntl(copy, F_SETFD, FD_CLOEXEC), close(copy));
+  struct stat about{};
+  struct sigaction action{};
+  sigset_t set{};
+  std::printf("stat: %d, sigaction: %d, sigprocmask: %d, pthread_sigmask: %d\n", stat("/", &about),
+              sigaction(SIGUSR1, nullptr, &action), sigprocmask(SIG_SETMASK, nullptr, &set),
+              pthread_sigmask(SIG_SETMASK, nullptr, &set));
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const char* const arguments[] = {"nothing", nullptr};
+    execv("/proc/nowhere", const_cast<char* const*>(arguments));
+    _exit(3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::printf("child: %d\n", WEXITSTATUS(status));
+}
+
+// A stream with a descriptor of the runtime's, which to the program is not there: it cannot close it, nor put a file in
+// its place.
+void foreign_streams() {
+  walk memory;
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  for (int number = 1023; number > 3; --number) {
+    std::FILE* const stream = fdopen(number, "r");
+    if (stream == nullptr) continue;
+    std::FILE* const second = fdopen(number, "r");
+    if (std::fclose(stream) == 0) std::printf("closed %d\n", number);
+    std::FILE* const again = std::freopen("/dev/null", "r", second);
+    if (again == nullptr || fileno(again) == number) std::printf("in place of %d\n", number);
+    if (again != nullptr) std::fclose(again);
+  }
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  std::printf("%d\n", *static_cast<unsigned char*>(memory.place(0)));
 }
 
 // Another mount namespace, which only a process with a root and working folder of its own may enter.
@@ -210,34 +283,43 @@ constexpr part without[] = {
     {"stream_closed", [] { without_standard_error([] { std::fclose(stderr); }); }},
     {"stream_not_opened",
      [] { without_standard_error([] { return std::freopen("/proc/nowhere", "w", stderr) != nullptr; }); }},
-    {"not_replaced", [] {
+    {"not_replaced",
+     [] {
        without_standard_error([] {
          close(STDERR_FILENO);
          dup2(wrong_number, STDERR_FILENO);
          dup3(wrong_number, STDERR_FILENO, O_CLOEXEC);
          syscall(SYS_dup2, wrong_number, STDERR_FILENO);
        });
-     }}};
+     }},
+    {"copied", [] { copied([](int file) { return dup(file); }); }},
+    {"copied_by_number", [] { copied([](int file) { return static_cast<int>(syscall(SYS_dup, file)); }); }},
+    {"copied_by_fcntl", [] { copied([](int file) { return fcntl(file, F_DUPFD, 0); }); }},
+    {"rotated", rotated}};
 
 constexpr part again[] = {
-    {"by_dup", [] { standard_error_again([] { return dup(STDOUT_FILENO) == STDERR_FILENO; }); }},
     {"by_dup2", [] { standard_error_again([] { return dup2(STDOUT_FILENO, STDERR_FILENO) == STDERR_FILENO; }); }},
     {"by_fcntl",
      [] { standard_error_again([] { return fcntl(STDOUT_FILENO, F_DUPFD, STDERR_FILENO) == STDERR_FILENO; }); }},
-    {"by_number", [] { standard_error_again([] { return syscall(SYS_dup, STDOUT_FILENO) == STDERR_FILENO; }); }},
+    {"by_number",
+     [] {
+       standard_error_again([] { return syscall(SYS_fcntl, STDOUT_FILENO, F_DUPFD, STDERR_FILENO) == STDERR_FILENO; });
+     }},
     {"by_freopen",
      [] { standard_error_again([] { return std::freopen("/proc/self/fd/1", "w", stderr) != nullptr; }); }}};
 
 constexpr part parts[] = {{"numbers", numbers},
                           {"tables", tables},
                           {"tables_beside_others", tables_beside_others},
+                          {"first_calls", first_calls},
+                          {"foreign_streams", foreign_streams},
                           {"folders", folders},
                           {"merged", merged}};
 
 }  // namespace
 
 int main(int count, char** arguments) {
-  for (const std::span<const part> group : {std::span(parts), std::span(without), std::span(again)}) {
+  for (const std::span<const part> group : std::array<std::span<const part>, 3>{parts, without, again}) {
     for (const part& one : group) {
       if (count != 2 || one.name != arguments[1]) continue;
       one.run();

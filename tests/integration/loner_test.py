@@ -4,6 +4,8 @@ import contextlib
 import itertools
 import os
 import pathlib
+import re
+import tempfile
 import unittest
 
 import support
@@ -51,7 +53,8 @@ class Loner(unittest.TestCase):
 
     def test_what_it_writes_in_place_of_standard_error(self):
         for part, before, mode in itertools.product(
-                ("closed", "closed_by_number", "stream_closed", "stream_not_opened", "not_replaced"),
+                ("closed", "closed_by_number", "stream_closed", "stream_not_opened", "not_replaced",
+                 "copied", "copied_by_number", "copied_by_fcntl", "rotated"),
                 ((), ("sh", "-c", 'exec "$@" 2>&-', "sh")), ("thread", "inline")):
             with self.subTest(part=part, before=before, mode=mode):
                 command = support.farheap_command([LONER, part], BUDGET_BYTES, "memory:", mode)
@@ -62,12 +65,29 @@ class Loner(unittest.TestCase):
                 self.assertEqual((outcome.code, is_standard_error, text, outcome.err), (0, "1", "mine", ""), outcome)
 
     def test_standard_error_that_is_given_again(self):
-        for part, mode in itertools.product(("by_dup", "by_dup2", "by_fcntl", "by_number", "by_freopen"),
+        for part, mode in itertools.product(("by_dup2", "by_fcntl", "by_number", "by_freopen"),
                                             ("thread", "inline")):
             with self.subTest(part=part, mode=mode):
                 outcome = support.run(support.farheap_command([LONER, part], BUDGET_BYTES, "memory:", mode))
                 self.assertEqual((outcome.code, outcome.err), (0, ""), outcome)
                 self.assertRegex(outcome.out, r"^farheap: .*\n$", outcome)
+
+    def test_streams_with_descriptors_that_are_not_its_own(self):
+        self.compare("foreign_streams")
+
+    def test_its_first_calls_do_not_ask_the_loader(self):
+        self.compare("first_calls")
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode), tempfile.TemporaryDirectory() as folder:
+                variables = [f"LD_DEBUG_OUTPUT={folder}/log", "LD_DEBUG=files,bindings"]
+                outcome = support.run(support.farheap_command(["env", *variables, LONER, "first_calls"],
+                                                              BUDGET_BYTES, "memory:", mode))
+                self.assertEqual(outcome.code, 0, outcome)
+                started = [log.read_text().partition(f"transferring control: {LONER}\n")[2]
+                           for log in pathlib.Path(folder).iterdir()]
+                self.assertIn("symbol `dup2'", "".join(started))
+                asked = re.findall(r"binding file \S*farheap-preload\S* .*", "".join(started))
+                self.assertEqual(asked, [])
 
     def test_its_folders(self):
         native = self.compare("folders")

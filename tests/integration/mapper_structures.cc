@@ -158,6 +158,23 @@ void name_in_attributes(char* block) {
   say("reads", syscall(get_attribute, AT_FDCWD, path.c_str(), 0, "user.mapper", &asked, sizeof asked));
 }
 
+// Whether the program has told the kernel that it reads a mapping in no order.
+long is_random(const char* address) {
+  std::FILE* const mappings = std::fopen("/proc/self/smaps", "r");
+  char line[512];
+  bool is_its = false;
+  long random = -1;
+  while (std::fgets(line, sizeof line, mappings) != nullptr) {
+    std::uintptr_t first = 0;
+    std::uintptr_t end = 0;
+    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+    if (std::sscanf(line, "%lx-%lx ", &first, &end) == 2) is_its = first <= wanted && wanted < end;
+    if (is_its && std::strncmp(line, "VmFlags:", 8) == 0) random = std::strstr(line, " rr") != nullptr ? 1 : 0;
+  }
+  std::fclose(mappings);
+  return random;
+}
+
 // Names of memory, which are remote.
 void name_memory(char* block) {
   char* const named = map_aligned(block_bytes);
@@ -174,6 +191,15 @@ void name_memory(char* block) {
   std::memset(name, 'n', 79);
   name[79] = 0;
   say("the longest name", give(named, name));
+  // Between, there is memory of the kernel's.
+  char* const foreign = map_over(named, page, both, MAP_SHARED | MAP_ANONYMOUS);
+  say("random", madvise(foreign, page, MADV_RANDOM));
+  say("name of what is over it", give(named, name) == 0 || errno == EBADF ? 0L : -1L);
+  say("still random", is_random(foreign));
+  const int file = file_of(page, 1);
+  say("a file", mmap(named, page, PROT_READ, MAP_PRIVATE | MAP_FIXED, file, 0) == named ? 0L : -1L);
+  say("name of a file", give(named, name));
+  map_over(named, page, both, anonymous);
   name[79] = 'n';
   say("one that is longer", give(named, name));
   name[3] = '\n';

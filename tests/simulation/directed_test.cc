@@ -345,6 +345,69 @@ TEST_F(directed, a_pin_leaves_a_block_fresh_that_was_never_allocated) {
   engine_->validate();
 }
 
+// Their owner is not in the process.
+TEST_F(directed, a_pin_of_a_fresh_block_ends_in_the_child_of_a_fork) {
+  ASSERT_TRUE(engine_->pins().try_pin(7));
+  ASSERT_TRUE(engine_->pins().try_pin(8));
+  engine_->fork().lock();
+  kernel_.become_child();
+  const page_range kept{8, 1};
+  ASSERT_TRUE(engine_->fork().resume_in_child({&kept, 1}));
+  EXPECT_EQ(word_of(7).pins(), 0u);
+  EXPECT_EQ(word_of(8).pins(), 1u) << "the forking thread's";
+  engine_->pins().unpin(8);
+}
+
+TEST_F(directed, a_block_is_filled_that_is_half_guarded_because_the_kernel_cannot_go_on_nor_back) {
+  const page_range range{0, 300};
+  const page_range guarded{0, 256};
+  ASSERT_TRUE(engine_->ranges().allocate(range));
+  write({10, 1});
+  kernel_.set_faults({.failing_guards = 1000, .failing_unguards = 1000});
+  engine_->eviction().evict(range);
+  ASSERT_EQ(kernel_.touch(0, true), simulated_kernel::fault::missing);
+  kernel_.set_faults({});
+  ASSERT_EQ(resolve(0, true), outcome::resolved);
+  EXPECT_EQ(state_of(0), state::untouched) << "the block is open";
+  ASSERT_TRUE(engine_->pins().try_pin(1));
+  EXPECT_TRUE(kernel_.is_present(1));
+  engine_->pins().unpin(1);
+  int failure = 0;
+  EXPECT_TRUE(engine_->ranges().populate_open(guarded, true, &failure));
+  EXPECT_EQ(failure, 0);
+  EXPECT_TRUE(kernel_.is_present(255));
+  engine_->validate();
+  check(range);
+  engine_->eviction().evict(range);
+  EXPECT_EQ(count_in(range, state::untouched), 0u) << "the second time, the kernel has room";
+  check(range);
+  engine_->ranges().release(range);
+  EXPECT_EQ(kernel_.present_pages(), 0u);
+}
+
+TEST_F(directed, a_block_is_allocated_again_that_the_kernel_did_not_unguard) {
+  const page_range range{0, 300};
+  for (const bool opens : {true, false}) {
+    ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
+    write(range);
+    kernel_.set_faults({.failing_unguards = 1000});
+    engine_->ranges().release(range);
+    kernel_.set_faults({});
+    expected_.forget(range);
+    EXPECT_EQ(kernel_.touch(7, true), simulated_kernel::fault::missing);
+    ASSERT_TRUE(opens ? engine_->ranges().allocate(range) : engine_->ranges().allocate_guarded(range));
+    write({7, 1});
+    EXPECT_EQ(state_of(7), opens ? state::untouched : state::resident);
+    check(range);
+    engine_->validate();
+    engine_->eviction().evict(range);
+    check(range);
+    engine_->ranges().release(range);
+    expected_.forget(range);
+    EXPECT_EQ(kernel_.present_pages(), 0u);
+  }
+}
+
 // Threads hold all pages, and wait for a processor. A thread that wants a frame takes many steps meanwhile.
 TEST_F(directed, pages_that_cannot_leave_for_a_moment_do_not_exceed_the_budget) {
   const page_range range{0, 600};

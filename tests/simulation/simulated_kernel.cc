@@ -247,14 +247,31 @@ result<void> simulated_kernel::guard(page_range range) {
   // A pin asks for both, and one of them is granted.
   const bool asked_before = refused_to_populate_ >= range.first && refused_to_populate_ < range.end();
   if (asked_before) refused_to_populate_ = no_page;
-  if (!asked_before && random_.chance(faults_.failing_guards))
+  if (!asked_before && random_.chance(faults_.failing_guards)) {
+    if (random_.chance(faults_.failing_unguards)) {
+      set_guarded({range.first, range.count / 2}, true, "guard");
+      note_refusal(range);
+    }
     return error{"cannot guard a range: the simulated kernel refuses", ENOMEM};
-  for (page_id page = range.first; page < range.end(); ++page) {
-    if (pages_[page].guarded) fail("guard of page %llu, which is guarded", static_cast<unsigned long long>(page));
-    pages_[page].guarded = true;
   }
+  set_guarded(range, true, "guard");
   threads_.switch_point();
   return {};
+}
+
+void simulated_kernel::set_guarded(page_range range, bool guarded, const char* call) {
+  for (page_id page = range.first; page < range.end(); ++page) {
+    page_state& changed = pages_[page];
+    if (changed.guarded == guarded && !changed.refused) {
+      fail("%s of page %llu, where that is so already", call, static_cast<unsigned long long>(page));
+    }
+    changed.guarded = guarded;
+    changed.refused = false;
+  }
+}
+
+void simulated_kernel::note_refusal(page_range range) {
+  for (page_id page = range.first; page < range.end(); ++page) pages_[page].refused = true;
 }
 
 bool simulated_kernel::unguard(page_range range) {
@@ -262,10 +279,12 @@ bool simulated_kernel::unguard(page_range range) {
   check(range, "unguard");
   threads_.switch_point();
   note("unguard", range);
+  if (random_.chance(faults_.failing_unguards)) {
+    note_refusal(range);
+    return false;
+  }
+  set_guarded(range, false, "unguard");
   for (page_id page = range.first; page < range.end(); ++page) {
-    if (!pages_[page].guarded)
-      fail("unguard of page %llu, which is not guarded", static_cast<unsigned long long>(page));
-    pages_[page].guarded = false;
     pages_[page].dropped_behind = false;
     pages_[page].write_protected = false;
   }
@@ -290,7 +309,11 @@ int simulated_kernel::populate(page_range range, bool write) {
     refused_to_populate_ = range.first;
     return EINVAL;
   }
-  for (page_id page = range.first; page < range.end(); ++page) static_cast<void>(touch(page, write));
+  for (page_id page = range.first; page < range.end(); ++page) {
+    if (touch(page, write) == fault::missing) {
+      fail("populate of page %llu, which waits for the caller", static_cast<unsigned long long>(page));
+    }
+  }
   threads_.switch_point();
   return 0;
 }

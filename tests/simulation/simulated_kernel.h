@@ -26,6 +26,7 @@ struct kernel_faults {
   std::uint64_t refused_lifts = 0;      // a device may be writing to the page
   std::uint64_t failing_installs = 0;   // no free frame
   std::uint64_t failing_guards = 0;     // too many mappings
+  std::uint64_t failing_unguards = 0;   // also: a guard is refused half way, and what it has done stays
 };
 
 class simulated_kernel final : public platform::address_space {
@@ -100,6 +101,7 @@ class simulated_kernel final : public platform::address_space {
     bool present = false;
     bool write_protected = false;
     bool guarded = false;
+    bool refused = false;  // guarded or not: the kernel has refused to change that
     bool locked = false;
     bool dropped_behind = false;
     bool ever_dropped_behind = false;
@@ -110,6 +112,8 @@ class simulated_kernel final : public platform::address_space {
   };
 
   void check(page_range range, const char* call) const;
+  void set_guarded(page_range range, bool guarded, const char* call);
+  void note_refusal(page_range range);
   void note(const char* call, page_range range);
   void wake_waiters(page_range range);
 

@@ -338,7 +338,8 @@ void world::run_weather() {
     kernel_.set_faults({.refused_populates = random_.one_of<std::uint64_t>({0, 0, 50, 500}),
                         .refused_lifts = random_.one_of<std::uint64_t>({0, 0, 50, 500}),
                         .failing_installs = random_.one_of<std::uint64_t>({0, 0, 20, 300}),
-                        .failing_guards = random_.one_of<std::uint64_t>({0, 0, 100})});
+                        .failing_guards = random_.one_of<std::uint64_t>({0, 0, 100}),
+                        .failing_unguards = random_.one_of<std::uint64_t>({0, 0, 300})});
     if (cluster_ != nullptr) continue;  // its servers have a weather of their own
     far::backend::faulty_backend& faults = far_.faults();
     faults.set_failing_reads_per_million(random_.one_of<std::uint32_t>({0, 0, 0, 10'000, 200'000, 600'000}));
