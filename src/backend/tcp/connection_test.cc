@@ -392,6 +392,21 @@ TEST(connection, control_requests_are_asked_until_they_are_answered) {
   EXPECT_EQ(all.control.outcomes, expected);
 }
 
+// It is asked until it is answered, and stays in front of transfers that end in time.
+TEST(connection, a_control_request_without_answer_holds_up_no_deadline) {
+  bench all;
+  all.control.wanted = {{wire::opcode::allocate, {0, 1}}};
+  all.server.answers_requests = false;
+  all.make();
+  all.become_ready();
+  all.step();
+  bench::job& late = all.start(operation::read, 0, 0, 100, 0);
+  const std::uint64_t deadline_ns = late.moved.deadline_ns;
+  all.run([&] { return late.ended; }, 2500);
+  EXPECT_EQ(late.moved.error_code, ETIMEDOUT);
+  EXPECT_LE(all.time.ns, deadline_ns + 2 * millisecond_ns);
+}
+
 TEST(connection, a_quiet_connection_is_asked_for_a_sign_of_life) {
   bench all;
   all.make();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "backend/tcp/message_chunks.h"
@@ -234,12 +235,26 @@ void request_messages::fail_all_but(std::uint32_t kept_epoch, int code, const co
   restart_cursor();
 }
 
+std::uint64_t request_messages::first_deadline_ns() const {
+  std::uint64_t first_ns = std::numeric_limits<std::uint64_t>::max();
+  for (const message* current = pool_.first(); current != nullptr; current = current->next) {
+    first_ns = std::min(first_ns, current->deadline_ns);
+    if (current->part_count > 0) break;
+  }
+  return first_ns;
+}
+
 bool request_messages::expire(std::uint64_t now_ns, const completion_sink* sink) {
   bool overdue = false;
-  // In the order of deadlines, except for a control message, which is repeated until it is answered.
-  for (message* current = pool_.first(); current != nullptr && now_ns >= current->deadline_ns;) {
+  // Transfers are in the order of deadlines. A control message is repeated until it is answered, and stays in its
+  // place.
+  for (message* current = pool_.first(); current != nullptr;) {
     message& late = *current;
     current = late.next;
+    if (now_ns < late.deadline_ns) {
+      if (late.part_count > 0) break;
+      continue;
+    }
     overdue = true;
     if (late.part_count == 0) {
       late.deadline_ns = now_ns + timeout_ns_;

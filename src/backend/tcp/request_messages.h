@@ -27,8 +27,8 @@ class request_messages {
   void speak(std::uint16_t version) { version_ = version; }
 
   [[nodiscard]] bool empty() const { return pool_.first() == nullptr; }
-  // When the first of them ends. Requires: not empty.
-  [[nodiscard]] std::uint64_t first_deadline_ns() const { return pool_.first()->deadline_ns; }
+  // When the first of them ends; the highest number when there are none.
+  [[nodiscard]] std::uint64_t first_deadline_ns() const;
   [[nodiscard]] message* find(std::uint64_t cookie) const { return pool_.find(cookie); }
 
   // The next control request, if there is one; a ping, if the connection is silent; and messages for what waits.
