@@ -145,7 +145,7 @@ void tcp_connection::receive(std::uint64_t now_ns, const completion_sink* sink) 
 }
 
 bool tcp_connection::parse(std::uint64_t now_ns, const completion_sink* sink) {
-  const bool sound = replies_.parse(requests_, epoch(), now_ns, sink);
+  const bool sound = replies_.parse(requests_, pending(), epoch(), now_ns, sink);
   if (requests_.take_answered()) note_answer();
   return sound;
 }
