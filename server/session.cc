@@ -91,6 +91,10 @@ std::optional<session::step> session::begin(allocation& work) {
   if (ended_) return step{progress::done, wire::status::not_allocated};
   if (store_.draining()) return step{progress::done, wire::status::draining};
   if (under_way_ != nullptr) return step{progress::wait, wire::status::ok};
+  // What it lacks for certain may be more than it could ever get: then its table is not looked at.
+  if (work.blocks.count > held_blocks_ && work.blocks.count - held_blocks_ > tenant_->quota_blocks) {
+    return step{progress::done, wire::status::no_space};
+  }
   std::uint64_t missing = work.blocks.count;
   for_each_held(work.blocks, [&](std::uint64_t /*number*/, std::uintptr_t /*entry*/) { --missing; });
   const std::uint64_t last = work.blocks.first + work.blocks.count - 1;
@@ -265,6 +269,7 @@ bool session::overlaps_allocation(wire::block_range blocks) const {
 }
 
 bool session::holds_all(wire::block_range blocks) const {
+  if (blocks.count > held_blocks_) return false;
   std::uint64_t missing = blocks.count;
   for_each_held(blocks, [&](std::uint64_t /*number*/, std::uintptr_t /*entry*/) { --missing; });
   return missing == 0;

@@ -2,10 +2,15 @@
 #include "server/turn.h"
 
 #include <gtest/gtest.h>
+#include <time.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "server/protocol.h"
 #include "tests/support/scripted_client.h"
@@ -67,6 +72,48 @@ TEST_F(Turns, RequestsThatNameAllBlocks) {
 TEST_F(Turns, ShortRequestsShareOne) {
   ASSERT_EQ(client.ask_blocks(opcode::allocate, 0, 1), status::ok);
   EXPECT_EQ(answered_in_a_turn(client, server, naming_blocks(opcode::free, {1, 1})), 20u);
+}
+
+// Its memory costs nothing, so that a client may hold much of it.
+struct shared_block final : block_source {
+  alignas(64) std::array<std::byte, 64> place{};
+  std::byte* take(std::uint64_t /*number*/) override { return place.data(); }
+  void give_back(std::uint64_t /*number*/, std::byte* /*block*/) override {}
+};
+
+std::uint64_t thread_time_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * second_ns + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// Its quota does, with the store's lock: a block in each page of the table, and then all are named again and again.
+TEST(Tables, AreNotLookedAtForWhatNobodyCanGet) {
+  constexpr std::uint64_t held = 8192;
+  constexpr std::uint64_t apart = maximum_session_blocks / held;
+  const auto lent = store::create({.memory_bytes = (held + held / 512) * block_bytes,
+                                   .quota_bytes = {},
+                                   .make_source = [] { return std::make_unique<shared_block>(); }})
+                        .value();
+  attachment client = lent->open("default", 1).value();
+  for (std::uint64_t i = 0; i < held; ++i) ASSERT_EQ(client.to->allocate({i * apart, 1}), status::ok);
+  const std::vector<std::atomic<std::uintptr_t>> table(maximum_session_blocks);
+  std::uint64_t began_ns = thread_time_ns();
+  std::uint64_t seen = 0;
+  for (const std::atomic<std::uintptr_t>& entry : table) seen += entry.load() == 0 ? 1 : 0;
+  EXPECT_EQ(seen, maximum_session_blocks);
+  const std::uint64_t look_ns = thread_time_ns() - began_ns;
+  began_ns = thread_time_ns();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(client.to->allocate({0, maximum_session_blocks}), status::no_space);
+    EXPECT_EQ(client.to->free_held({0, maximum_session_blocks}), status::not_allocated);
+  }
+  EXPECT_LT(thread_time_ns() - began_ns, 20 * look_ns) << "two hundred requests, each of which could look at all";
+  EXPECT_EQ(client.to->allocate({1, held / apart}), status::no_space);
+  EXPECT_EQ(client.to->allocate({0, 1}), status::ok);
+  EXPECT_EQ(client.to->free_held({0, 1}), status::ok);
+  EXPECT_EQ(client.to->allocate({1, 1}), status::ok) << "there is room again";
+  client.to.reset();
 }
 
 // What a table takes is what it holds, not what may be named: the pages between are passed by.

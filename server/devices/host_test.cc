@@ -7,8 +7,10 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -25,6 +27,15 @@ using wire::device_outcome;
 
 std::uint64_t now() {
   return platform::monotonic_clock().now_ns();
+}
+
+// A field of /proc/NUMBER/status.
+std::string status_of(const std::string& number, std::string_view field) {
+  std::ifstream lines("/proc/" + number + "/status");
+  for (std::string name, value; lines >> name >> value; lines.ignore(1000, '\n')) {
+    if (name == field) return value;
+  }
+  return "";
 }
 
 // Of one session in a store, without connections.
@@ -166,6 +177,28 @@ TEST_F(DeviceCalls, ThatEndBetweenCallsGiveTheirRoomBack) {
   EXPECT_EQ(call(mine, {.op = device_op::ask, .code = 2, .device = 1, .call = 3}), device_outcome::lost);
   EXPECT_EQ(construct(mine, 2, 1), device_outcome::ok);
   lent->end(mine);
+  lent->validate();
+  lent->leave(client, now());
+}
+
+// It has not died of the call, which a copy of it may well take.
+TEST_F(DeviceCalls, OfOneThatHasEndedBeforeFindItLost) {
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  ASSERT_EQ(construct(mine, 1, 1, "troublemaker"), device_outcome::ok);
+  ASSERT_EQ(call(mine, {.op = device_op::ask, .code = 13, .device = 1, .call = 2}), device_outcome::ok);
+  std::uint64_t process = 0;
+  std::memcpy(&process, space.data() + wire::device_reply_bytes, sizeof process);
+  const std::string guardian = status_of(std::to_string(process), "PPid:");
+  ASSERT_EQ(kill(static_cast<pid_t>(process), SIGKILL), 0);
+  for (int i = 0; i < 3000 && status_of(guardian, "State:") != "Z"; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(call(mine, {.op = device_op::compute, .code = 2, .device = 1, .call = 3}), device_outcome::lost);
+  EXPECT_EQ(call(mine, {.op = device_op::compute, .code = 2, .device = 1, .call = 3}), device_outcome::lost);
+  EXPECT_EQ(host->devices(), 0u);
+  const std::string shown = prometheus_text({.lent = lent.get(), .loops = {}, .address = {}, .devices = host}, 1);
+  EXPECT_NE(shown.find("farheapd_devices_ended_total{plugin=\"troublemaker\"} 1\n"), std::string::npos) << shown;
   lent->validate();
   lent->leave(client, now());
 }

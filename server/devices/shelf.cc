@@ -107,6 +107,8 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
         if (is_ours) return put(reply, into);
         return std::nullopt;
       }
+      // One that has ended before the call is lost; it has not died of it, and copies may take the call.
+      if (which.body && which.body->has_ended()) lose_between_calls(which, now_ns);
       if (which.lost_by == asked.call) return put(encoded_reply(which.lost_how, ""), into);
       if (wire::changes_device(asked.op) && asked.call <= which.changed_by) {
         const bool is_same = asked.call == which.changed_by;
@@ -239,6 +241,14 @@ void device_shelf::follow_direct(device& which, bool has_ended, std::uint64_t no
   lose(which);
 }
 
+void device_shelf::lose_between_calls(device& which, std::uint64_t now_ns) {
+  follow_direct(which, true, now_ns);
+  if (!which.body) return;
+  log_limited("a device of plugin '" + which.plugin + "' has ended its process between two calls", now_ns);
+  which.counters->ended.fetch_add(1);
+  lose(which);
+}
+
 void device_shelf::look_after(std::uint64_t now_ns) {
   functions_.look_after(now_ns);
   const bool may_be_direct = is_unlimited();
@@ -247,8 +257,8 @@ void device_shelf::look_after(std::uint64_t now_ns) {
     for (auto next = all_.begin(); next != all_.end();) {
       const auto one = next++;
       device& which = one->second;
-      const bool has_ended = which.body && which.call == 0 && which.body->has_ended();
-      if (which.body) follow_direct(which, has_ended, now_ns);
+      if (which.body && which.call == 0 && which.body->has_ended()) lose_between_calls(which, now_ns);
+      if (which.body) follow_direct(which, false, now_ns);
       if (!may_be_direct && which.body && which.call == 0 && which.is_direct) {
         which.body->end_direct();
         which.is_direct = false;
@@ -256,10 +266,6 @@ void device_shelf::look_after(std::uint64_t now_ns) {
       if (which.call != 0) {
         // Until then the answer to a question waits for whoever has asked: taken here, it would be lost.
         if (now_ns >= which.until_ns) static_cast<void>(advance(one, now_ns, nullptr));
-      } else if (which.body && has_ended) {
-        log_limited("a device of plugin '" + which.plugin + "' has ended its process between two calls", now_ns);
-        which.counters->ended.fetch_add(1);
-        lose(which);
       }
     }
   }

@@ -92,6 +92,8 @@ class device_shelf final : public session_burden {
       FAR_REQUIRES(lock_);
   // Ends the device if a call that has come to its process directly takes too long, or has ended the process.
   void follow_direct(device& which, bool has_ended, std::uint64_t now_ns) FAR_REQUIRES(lock_);
+  // Requires: its process has ended, and there is no call under way here; there may be a direct one.
+  void lose_between_calls(device& which, std::uint64_t now_ns) FAR_REQUIRES(lock_);
   static void count_direct(device& which) noexcept;
   [[nodiscard]] bool is_unlimited() const;
   void count(const device& which, wire::device_op op, wire::device_outcome outcome, std::uint64_t now_ns)

@@ -133,23 +133,38 @@ void device_group::keep() {
 }
 
 // The last copy is never given up here: its owner is to hear of it. Neither is one that is silent as all others are:
-// then it is our network that is away, and nobody knows which of them will come back.
+// then it is our network that is away, and nobody knows which of them will come back. So the patience with a silent one
+// begins when another is heard, and ends only if that one has the device still: its server may answer without it.
 void device_group::look_after_copies() {
   looked_at_ns_ = now();
-  std::vector<device_link::health> found;
-  for (copy& one : copies_) {
-    found.push_back(one.link->keep_alive());
-    if (found.back() == device_link::health::alive) one.silent_since_ns = 0;
-    if (found.back() == device_link::health::silent && one.silent_since_ns == 0) one.silent_since_ns = now();
+  bool is_any_alive = false;
+  for (std::size_t i = copies_.size(); i-- > 0;) {
+    copy& one = copies_[i];
+    const device_link::health found = one.link->keep_alive();
+    is_any_alive |= found == device_link::health::alive;
+    one.is_in_doubt = found != device_link::health::alive;
+    if (found != device_link::health::silent) one.silent_since_ns = 0;
+    if (found == device_link::health::silent && one.silent_since_ns == 0) one.silent_since_ns = now();
+    if (found == device_link::health::forgotten && copies_.size() > 1) drop(i);
   }
-  const bool is_any_alive = std::ranges::count(found, device_link::health::alive) > 0;
-  for (std::size_t i = copies_.size(); i-- > 0 && copies_.size() > 1;) {
-    const bool is_silent =
-        found[i] == device_link::health::silent && now() - copies_[i].silent_since_ns > tier_.patience_ns;
-    if (found[i] == device_link::health::forgotten || (is_silent && is_any_alive)) drop(i);
+  if (is_any_alive) {
+    give_up_silent();
+    static_cast<void>(settle());
+  } else {
+    for (copy& one : copies_) one.silent_since_ns = 0;
   }
-  if (is_any_alive) static_cast<void>(settle());
   mend();
+}
+
+void device_group::give_up_silent() {
+  const auto is_overdue = [this](const copy& one) {
+    return one.silent_since_ns != 0 && now() - one.silent_since_ns > tier_.patience_ns;
+  };
+  if (std::ranges::none_of(copies_, is_overdue)) return;
+  if (ask_witness(question(), device_error(reason::lost, "")).how != told::fate::answered) return;
+  for (std::size_t i = copies_.size(); i-- > 0;) {
+    if (is_overdue(copies_[i])) drop(i);
+  }
 }
 
 std::size_t device_group::copies() const {
@@ -290,27 +305,38 @@ device_group::told device_group::tell_all(const wire::device_request& asked) {
 }
 
 // Nobody knows what a silent copy holds. But one that has answered may have ended since, and the silent ones be only
-// out of our reach: it is asked once more, which is answered from memory, before they are given up for it.
+// out of our reach: it is asked once more, which is answered from memory, before they are given up for it. Where one
+// has died of the call, another that lives has not been told of it, and is not to be.
 device_group::told device_group::give_up_doubtful(const wire::device_request& asked, told reached) {
   using fate = told::fate;
   const auto is_in_doubt = [](const copy& one) { return one.is_in_doubt; };
-  if (std::ranges::none_of(copies_, is_in_doubt)) return reached;
-  while (reached.how == fate::answered) {
-    const auto taken = std::ranges::find_if_not(copies_, is_in_doubt);
-    const told again = tell(*taken->link, asked, usual());
-    if (again.how == fate::answered) break;
-    if (again.how == fate::silent) return again;
-    drop(static_cast<std::size_t>(taken - copies_.begin()));
-    if (std::ranges::all_of(copies_, is_in_doubt)) {
-      return {fate::silent, {}, {}, device_error(reason::unreachable, again.failure.what())};
-    }
+  const bool is_taken = reached.how == fate::answered;
+  if (std::ranges::none_of(copies_, is_in_doubt) || !(is_taken || reached.how == fate::died)) return reached;
+  told witness = ask_witness(is_taken ? asked : question(), reached.failure);
+  if (witness.how != fate::answered) {
+    return {fate::silent, {}, {}, device_error(reason::unreachable, witness.failure.what())};
   }
-  if (reached.how == fate::answered || reached.how == fate::died) {
-    for (std::size_t i = copies_.size(); i-- > 0;) {
-      if (copies_[i].is_in_doubt) drop(i);
-    }
+  for (std::size_t i = copies_.size(); i-- > 0;) {
+    if (copies_[i].is_in_doubt) drop(i);
   }
   return reached;
+}
+
+device_group::told device_group::ask_witness(const wire::device_request& asked, device_error why) {
+  using fate = told::fate;
+  told last{fate::gone, {}, {}, std::move(why)};
+  for (;;) {
+    const auto witness = std::ranges::find_if_not(copies_, [](const copy& one) { return one.is_in_doubt; });
+    if (witness == copies_.end()) return last;
+    last = tell(*witness->link, asked, usual());
+    if (last.how == fate::answered || last.how == fate::silent) return last;
+    drop(static_cast<std::size_t>(witness - copies_.begin()));
+  }
+}
+
+// Whatever the device answers, it lives.
+wire::device_request device_group::question() {
+  return {.op = device_op::read, .device = device_number, .call = ++calls_, .deadline_ms = deadline_ms()};
 }
 
 // Copies that have taken it already only repeat their reply. Its caller has been told that it may take effect, so what

@@ -62,8 +62,8 @@ class device_group {
   struct copy {
     std::unique_ptr<device_link> link;
     std::size_t server = 0;
-    std::uint64_t silent_since_ns = 0;  // as the keeper has found it; 0: it is not
-    bool is_in_doubt = false;           // whether it has taken the last change
+    std::uint64_t silent_since_ns = 0;  // as the keeper has found it, beside one that is not; 0: it is not
+    bool is_in_doubt = false;           // whether it has taken the last change, or is there at all
   };
   // What a copy has made of a call.
   struct told {
@@ -84,8 +84,13 @@ class device_group {
   [[nodiscard]] std::vector<std::byte> change_all(const wire::device_request& asked);
   // What the first copy that answers has made of it, or that all are silent, or gone.
   [[nodiscard]] told tell_all(const wire::device_request& asked);
-  // Gives up those that are silent, if another has taken the call, or has died of it.
+  // Gives up those that are in doubt, if another has taken the call, or has died of it, and one that is not lives.
   [[nodiscard]] told give_up_doubtful(const wire::device_request& asked, told reached);
+  // What the first that is not in doubt and not lost says; silent, or if there is none, gone or died. Lost ones are
+  // dropped. `why`: the failure, if there is none from the start.
+  [[nodiscard]] told ask_witness(const wire::device_request& asked, device_error why);
+  // One that changes nothing.
+  [[nodiscard]] wire::device_request question();
   // Sends the change that is not settled again. Returns why it is still not settled, if it is not.
   [[nodiscard]] std::optional<device_error> settle();
   // Of a call that the device's owner waits for, of one that constructs a new copy, and of those that fill it.
@@ -103,6 +108,8 @@ class device_group {
   [[nodiscard]] bool copy_contents(device_link& from, device_link& into);
   void keep();
   void look_after_copies();
+  // Gives up those that have been silent for longer than the patience. Requires: is_in_doubt tells who is not alive.
+  void give_up_silent();
 
   const device_tier tier_;
   const std::string plugin_;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct fake_server {
   bool is_silent = false;      // nothing arrives
   bool loses_replies = false;  // what arrives takes effect
   bool dies_of_changes = false;
+  bool has_ended = false;                          // the device's process, of which the server tells only when asked
   std::uint64_t silent_after = ~std::uint64_t{0};  // so many more calls
   bool has_device = false;
   std::uint64_t sum = 0;
@@ -63,7 +65,7 @@ class fake_link final : public device_link {
  private:
   wire::device_reply answer(const wire::device_request& asked) {
     if (asked.op == device_op::construct) to_ = {.has_device = true, .changed_by = asked.call};
-    if (!to_.has_device) return {device_outcome::lost, {}};
+    if (!to_.has_device || to_.has_ended) return {device_outcome::lost, {}};
     if (to_.dies_of_changes && asked.op == device_op::compute) {
       to_.has_device = false;
       return {device_outcome::crashed, {}};
@@ -90,11 +92,11 @@ class Group : public ::testing::Test {
  protected:
   [[nodiscard]] device_tier tier() {
     device_tier wanted;
-    wanted.copies = 2;
+    wanted.copies = wanted_copies;
     wanted.has_keeper = false;
     wanted.times.clock = &time;
     wanted.random = [](std::span<std::byte> into) { std::ranges::fill(into, std::byte{0}); };
-    for (fake_server& server : servers) {
+    for (fake_server& server : std::span(servers).first(wanted_copies)) {
       wanted.servers.push_back(
           [this, &server] { return result<std::unique_ptr<device_link>>(std::make_unique<fake_link>(server, time)); });
     }
@@ -119,7 +121,9 @@ class Group : public ::testing::Test {
   }
 
   fake_clock time;
-  std::array<fake_server, 2> servers;
+  // How many copies of a new device are kept.
+  std::size_t wanted_copies = 2;
+  std::array<fake_server, 3> servers;
 };
 
 // The client is cut off, and of the servers one has taken the change before, and loses everything before the client is
@@ -184,6 +188,7 @@ TEST_F(Group, GivesUpASilentCopyForOneThatAnswers) {
   EXPECT_EQ(servers[0].sum, 5u);
 }
 
+// Its silence counts from the moment that another one is heard: before, it may have been our network that was away.
 TEST_F(Group, LooksAtAllCopiesBeforeItGivesOneUp) {
   device_group device(tier(), "sum", {});
   servers[0].is_silent = true;
@@ -195,8 +200,40 @@ TEST_F(Group, LooksAtAllCopiesBeforeItGivesOneUp) {
   EXPECT_EQ(device.copies(), 2u);
   servers[1].is_silent = false;
   device.look_after();
+  EXPECT_EQ(device.copies(), 2u);
+  time.at_ns += 100'000'000'000;
+  device.look_after();
   EXPECT_EQ(device.copies(), 1u);
   EXPECT_EQ(sum_of(device), 0u);
+}
+
+TEST_F(Group, TakesThePatienceOfASilentCopyFromTheEndOfAnAbsence) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  for (fake_server& server : servers) server.is_silent = true;
+  device.look_after();
+  time.at_ns += 100'000'000'000;
+  // The first one's ping is still lost.
+  servers[1].is_silent = false;
+  device.look_after();
+  servers[0].is_silent = false;
+  device.look_after();
+  EXPECT_EQ(device.copies(), 2u);
+}
+
+// Its server answers pings, but the device has ended.
+TEST_F(Group, DoesNotGiveUpASilentCopyForAServerWithoutTheDevice) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  servers[0].is_silent = true;
+  servers[1].has_ended = true;
+  for (int i = 0; i < 3; ++i) {
+    device.look_after();
+    time.at_ns += 100'000'000'000;
+  }
+  EXPECT_EQ(device.copies(), 1u);
+  servers[0].is_silent = false;
+  EXPECT_EQ(sum_of(device), 5u);
 }
 
 // A question in between costs no copy, either.
@@ -218,6 +255,58 @@ TEST_F(Group, LosesTheCopyThatDiesOfACall) {
   EXPECT_EQ(failure_of_adding(device, 2), reason::crashed);
   EXPECT_EQ(servers[1].sum, 5u);
   EXPECT_EQ(add(device, 1), 6u);
+}
+
+// A copy that has died of the call answers for nobody: the silent one may be the last.
+TEST_F(Group, KeepsASilentCopyWhenTheOtherDiesOfTheCall) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 1), 1u);
+  servers[0].is_silent = true;
+  servers[1].dies_of_changes = true;
+  EXPECT_EQ(failure_of_adding(device, 2), reason::unreachable);
+  EXPECT_EQ(device.copies(), 1u);
+  servers[0].is_silent = false;
+  EXPECT_EQ(sum_of(device), 3u);
+}
+
+// Of three, the last has not been told of the deadly call, and is asked whether it lives.
+TEST_F(Group, GivesUpASilentCopyForOneThatWasNotAsked) {
+  wanted_copies = 3;
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 1), 1u);
+  servers[0].is_silent = true;
+  servers[1].dies_of_changes = true;
+  EXPECT_EQ(failure_of_adding(device, 2), reason::crashed);
+  EXPECT_EQ(servers[2].changes, 1u) << "the deadly call is kept from it";
+  EXPECT_EQ(servers[2].sum, 1u);
+  servers[0].is_silent = false;
+  EXPECT_EQ(add(device, 1), 2u);
+}
+
+TEST_F(Group, KeepsASilentCopyWhenTheOneThatWasNotAskedIsGone) {
+  wanted_copies = 3;
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 1), 1u);
+  servers[0].is_silent = true;
+  servers[1].dies_of_changes = true;
+  servers[2].has_ended = true;
+  EXPECT_EQ(failure_of_adding(device, 2), reason::unreachable);
+  EXPECT_EQ(device.copies(), 1u);
+  servers[0].is_silent = false;
+  EXPECT_EQ(sum_of(device), 3u);
+}
+
+TEST_F(Group, KeepsSilentCopiesWhenNobodyElseIsHeard) {
+  wanted_copies = 3;
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 1), 1u);
+  servers[0].is_silent = servers[2].is_silent = true;
+  servers[1].dies_of_changes = true;
+  EXPECT_EQ(failure_of_adding(device, 2), reason::unreachable);
+  EXPECT_EQ(device.copies(), 2u);
+  servers[0].is_silent = servers[2].is_silent = false;
+  EXPECT_EQ(sum_of(device), 3u);
+  EXPECT_EQ(servers[2].sum, 3u);
 }
 
 }  // namespace

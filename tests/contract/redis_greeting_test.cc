@@ -15,6 +15,7 @@
 #include "backend/redis/cluster_directory.h"
 #include "backend/redis/redis_connection.h"
 #include "backend/redis/redis_session.h"
+#include "backend/tcp/control_source.h"
 
 namespace far::backend {
 namespace {
@@ -107,9 +108,36 @@ struct fake_clock final : platform::clock {
   [[nodiscard]] std::uint64_t now_ns() const override { return ns; }
 };
 
+// What a connection brings is written down when it is made.
+class scripted_node : public byte_stream {
+ public:
+  [[nodiscard]] int finish_connecting() override { return 0; }
+  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override {
+    std::size_t bytes = 0;
+    for (const iovec& chunk : chunks) bytes += chunk.iov_len;
+    return static_cast<std::ptrdiff_t>(bytes);
+  }
+  [[nodiscard]] std::ptrdiff_t try_receive(std::span<const iovec> into) override {
+    const std::size_t bytes = std::min(reply_.size(), into[0].iov_len);
+    std::memcpy(into[0].iov_base, reply_.data(), bytes);
+    reply_.erase(0, bytes);
+    return static_cast<std::ptrdiff_t>(bytes);
+  }
+  void close() override {}
+  void abandon() override {}
+  [[nodiscard]] int descriptor() const override { return -1; }
+
+ protected:
+  static std::string text(const std::string& value) {
+    return "$" + std::to_string(value.size()) + "\r\n" + value + "\r\n";
+  }
+
+  std::string reply_;
+};
+
 // Two nodes. The second one says that the first one has all hash slots, and the first one that the second one has; or
 // that they are its own, but that it cannot serve them.
-class two_nodes final : public byte_stream {
+class two_nodes final : public scripted_node {
  public:
   two_nodes(int* connects, const bool& first_is_down) : connects_(*connects), first_is_down_(first_is_down) {}
 
@@ -127,31 +155,22 @@ class two_nodes final : public byte_stream {
     if (owns) reply_ += "-CLUSTERDOWN Hash slot not served\r\n";
     return 0;
   }
-  [[nodiscard]] int finish_connecting() override { return 0; }
-  [[nodiscard]] std::ptrdiff_t try_send(std::span<const iovec> chunks) override {
-    std::size_t bytes = 0;
-    for (const iovec& chunk : chunks) bytes += chunk.iov_len;
-    return static_cast<std::ptrdiff_t>(bytes);
-  }
-  [[nodiscard]] std::ptrdiff_t try_receive(std::span<const iovec> into) override {
-    const std::size_t bytes = std::min(reply_.size(), into[0].iov_len);
-    std::memcpy(into[0].iov_base, reply_.data(), bytes);
-    reply_.erase(0, bytes);
-    return static_cast<std::ptrdiff_t>(bytes);
-  }
-  void close() override {}
-  void abandon() override {}
-  [[nodiscard]] int descriptor() const override { return -1; }
 
  private:
-  static std::string text(const std::string& value) {
-    return "$" + std::to_string(value.size()) + "\r\n" + value + "\r\n";
-  }
-
   int& connects_;
   const bool& first_is_down_;
   std::uint16_t port_ = 0;
-  std::string reply_;
+};
+
+// A server that greets, and then does not answer any more.
+class silent_node final : public scripted_node {
+ public:
+  [[nodiscard]] int connect() override {
+    const std::string script = text(std::string(40, 'a'));
+    reply_ = text("run_id:" + std::string(40, '1') + "\r\nrole:master\r\ncluster_enabled:0\r\n") + ":5\r\n" + script +
+             script + ":1\r\n";
+    return 0;
+  }
 };
 
 // A connection to them, and a clock that moves when it is told to.
@@ -207,6 +226,48 @@ TEST(redis_connection, one_that_is_retired_stays_closed_when_the_session_is_lost
   ASSERT_TRUE(all.session.lost(all.session.epoch()));
   all.run_ms(1000);
   EXPECT_EQ(all.connects, 1);
+}
+
+// It is repeated until it is answered, and stays in front of transfers that end in time.
+TEST(redis_connection, a_command_without_answer_holds_up_no_deadline) {
+  struct one_block final : control_source {
+    bool next(std::uint32_t, std::uint64_t, control_request* into) override {
+      *into = {wire::opcode::allocate, {0, 1}};
+      return true;
+    }
+    void done(const control_request&, std::uint32_t, wire::status, std::uint64_t) override {}
+    void draining(std::uint32_t) override {}
+  };
+  struct ended final : completion_sink {
+    explicit ended(const fake_clock& time) : clock(time) {}
+    const fake_clock& clock;
+    std::uint64_t at_ns = 0;
+    void complete(transfer&, const completion_sink*) override { at_ns = clock.ns; }
+  };
+  fake_clock clock;
+  redis_session session{"farheap:test:"};
+  redis_settings settings;
+  settings.peer = "redis://scripted";
+  settings.timeout_ns = 1000 * ms;
+  settings.lease_ns = 60'000 * ms;
+  settings.writes = true;
+  redis_connection tested(settings, std::make_unique<silent_node>(), session, clock);
+  one_block control;
+  const lock_guard guard(tested.lock);
+  tested.set_control(&control);
+  for (int i = 0; i < 300; ++i, clock.ns += ms) static_cast<void>(tested.advance(nullptr));
+  ASSERT_EQ(tested.now(), store_connection::phase::ready);
+  std::byte byte{};
+  ended sink(clock);
+  transfer late;
+  late.io = {.op = operation::read, .slot = 0, .length_bytes = 1, .buffer = &byte};
+  late.owner = &sink;
+  late.epoch = session.epoch();
+  late.deadline_ns = clock.ns + settings.timeout_ns;
+  tested.enqueue(late);
+  for (int i = 0; i < 10'000 && sink.at_ns == 0; ++i) clock.ns = std::max(clock.ns, tested.advance(nullptr));
+  EXPECT_EQ(late.error_code, ETIMEDOUT);
+  EXPECT_EQ(sink.at_ns, late.deadline_ns);
 }
 
 }  // namespace

@@ -102,6 +102,11 @@ std::uint64_t cluster::groups_on(std::size_t server) const {
   return server < books.member_count() ? books.at(server).extents.load() : 0;
 }
 
+std::uint64_t cluster::damaged_slots(std::size_t server) const {
+  const backend::layer& books = books_->members();
+  return server < books.member_count() ? books.at(server).damaged_slots.load() : 0;
+}
+
 void cluster::add_late_member() {
   trace("%8llu %s is added", static_cast<unsigned long long>(threads_.slices()), late_name_.c_str());
   const scheduler::engine_call call(threads_);

@@ -135,6 +135,7 @@ class cluster {
   [[nodiscard]] bool has_late() const { return has_late_; }
   // Copies that were found to hold other bytes than were written.
   [[nodiscard]] std::uint64_t damaged_slots() const { return books_->members().damaged_slots(); }
+  [[nodiscard]] std::uint64_t damaged_slots(std::size_t server) const;
   // To be called by destructors of those whose members refer to what they own.
   void drop_members() {
     late_ = nullptr;

@@ -164,6 +164,7 @@ void device_user::fail_for(const wire::device_request& asked, const device_error
     case reason::crashed:
       ++counts_.crashed;
       if (asked.code != ledger_crash && !were_killed) break;
+      if (is_promised_ && device_->copies() == 0) break;
       return;
     case reason::timed_out:
       ++counts_.timed_out;

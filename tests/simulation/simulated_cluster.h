@@ -14,7 +14,7 @@ class simulated_cluster final : public cluster {
   simulated_cluster(scheduler& threads, random_source& random, const simulated_clock& time,
                     const cluster_options& chosen);
 
-  // Fails when copies were taken for damaged although no server has ever returned wrong bytes, or an error.
+  // Fails when more copies of a server were taken for damaged than it has returned wrong bytes or errors for.
   void stop() override;
   [[nodiscard]] std::vector<count> counted() const override;
   // For tests that make its weather themselves.
@@ -37,8 +37,6 @@ class simulated_cluster final : public cluster {
 
   std::array<simulated_server*, most_servers> servers_{};
   std::uint64_t drained_ = 0;
-  bool has_lied_ = false;     // a server, at any time
-  bool has_refused_ = false;  // the same, what it holds
 };
 
 }  // namespace far::simulation

@@ -170,9 +170,10 @@ int simulated_server::run(const request& io, std::uint64_t submitted_at) {
     return ESTALE;
   }
   if (io.op == operation::write) pass_fence(submitted_at);
-  if (broken_ != far::backend::no_slot && io.slot / block_slots == broken_ / block_slots) return EIO;
-  if (random_.chance(failures_per_mille_)) {
-    if (io.op == operation::write) std::memset(store_ + first_byte(io), 0xdb, io.length_bytes);
+  const bool is_broken = broken_ != far::backend::no_slot && io.slot / block_slots == broken_ / block_slots;
+  if (is_broken || random_.chance(failures_per_mille_)) {
+    if (io.op == operation::read) wrong_pages_ += (io.length_bytes + page_bytes - 1) / page_bytes;
+    if (io.op == operation::write && !is_broken) std::memset(store_ + first_byte(io), 0xdb, io.length_bytes);
     return EIO;
   }
   std::byte* const stored = store_ + first_byte(io);
@@ -180,6 +181,7 @@ int simulated_server::run(const request& io, std::uint64_t submitted_at) {
     std::memcpy(io.buffer, stored, io.length_bytes);
     if (random_.chance(lies_per_mille_)) {
       if (chosen_.on_lie) chosen_.on_lie();
+      ++wrong_pages_;
       io.buffer[random_.below(io.length_bytes)] ^= std::byte{1};
     }
   } else {

@@ -60,6 +60,8 @@ class simulated_server final : public backend::backend {
 
   // For validators: where the bytes of a slot are, or nullptr when the server has forgotten it.
   [[nodiscard]] const std::byte* bytes(far::backend::slot_id slot) const;
+  // Pages of reads that it has refused, and those that it has answered with other bytes.
+  [[nodiscard]] std::uint64_t wrong_pages() const { return wrong_pages_; }
   [[nodiscard]] std::uint64_t late_writes() const { return late_stored_; }
 
   [[nodiscard]] result<far::backend::slot_id> allocate(std::size_t count) override;
@@ -112,6 +114,7 @@ class simulated_server final : public backend::backend {
   std::uint64_t asked_at_ns_ = 0;
   std::uint64_t late_stored_ = 0;
   std::uint64_t broken_blocks_ = 0;
+  std::uint64_t wrong_pages_ = 0;
   far::backend::slot_id broken_ = far::backend::no_slot;  // the first of the block
   std::uint64_t doomed_ = 0;                              // transfers under way that were dropped, and will time out
   bool cut_off_ = false;

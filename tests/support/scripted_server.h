@@ -13,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -42,6 +43,7 @@ class scripted_server {
   bool answers_requests = true;
   bool replies_backwards = false;  // of the requests that come in together
   std::uint32_t maximum_outstanding = 64;
+  std::set<std::uint64_t> unreadable;             // slots; a request about one of them is refused as a whole
   std::map<wire::opcode, wire::status> verdicts;  // of control requests; ok where there is none
   struct call_result {
     std::vector<std::byte> payload;
@@ -52,6 +54,7 @@ class scripted_server {
   // Its records.
   std::vector<wire::hello> hellos;
   std::vector<wire::opcode> requests;
+  std::vector<std::uint64_t> cookies;  // of the requests
   std::vector<wire::block_range> allocated;
   int sessions = 0;
   int turned_away = 0;
@@ -133,6 +136,7 @@ class scripted_server {
       return answer(wire::opcode::welcome, wire::encode(hi, reply));
     }
     requests.push_back(head.op);
+    cookies.push_back(head.cookie);
     if (answers_requests) serve(head, payload);
   }
 
@@ -143,12 +147,22 @@ class scripted_server {
     wire::batch asked;
     std::vector<std::byte> answer;
     bool is_packed = false;
+    const auto is_refused = [&] {
+      const auto touches = [&](const wire::range& range) {
+        const std::uint64_t last = range.slot + (range.offset_bytes + range.length_bytes - 1) / page_bytes;
+        const auto first_bad = unreadable.lower_bound(range.slot);
+        return first_bad != unreadable.end() && *first_bad <= last;
+      };
+      return std::ranges::any_of(asked.all(), touches);
+    };
     if (head.op == wire::opcode::read && wire::decode_read(payload, &asked)) {
+      if (is_refused()) return say(head.op, true, head.cookie, {}, wire::status::not_allocated);
       for (const wire::range& range : asked.all()) {
         const std::uint64_t first = range.slot * page_bytes + range.offset_bytes;
         for (std::uint64_t i = 0; i < range.length_bytes; ++i) answer.push_back(bytes_[first + i]);
       }
     } else if (head.op == wire::opcode::write && wire::decode_write(payload, &asked)) {
+      if (is_refused()) return say(head.op, true, head.cookie, {}, wire::status::not_allocated);
       const std::byte* from = asked.bytes.data();
       for (const wire::range& range : asked.all()) {
         const std::uint64_t first = range.slot * page_bytes + range.offset_bytes;

@@ -239,7 +239,11 @@ std::uint64_t redis_connection::next_message_ns(std::uint64_t now_ns) const {
   if (now() == phase::ready && renews_) {
     when_ns = std::max(std::min(strings_.renew_at_ns(), strings_.ask_at_ns()), now_ns);
   }
-  if (!commands_.empty()) when_ns = std::min(when_ns, commands_.at(0).deadline_ns);
+  // Transfers are in the order of deadlines. What maintains the session is repeated, and stays in front of them.
+  for (std::size_t i = 0; i < commands_.size(); ++i) {
+    when_ns = std::min(when_ns, commands_.at(i).deadline_ns);
+    if (commands_.at(i).is_transfer()) break;
+  }
   return std::min(when_ns, detour_next_ns_);
 }
 

@@ -240,10 +240,17 @@ bool layer::may_report(std::atomic<std::uint64_t>* last_ns) const {
   return last_ns->compare_exchange_strong(before_ns, now_ns);
 }
 
+std::uint64_t layer::damaged_slots() const {
+  std::uint64_t sum = 0;
+  for (const member* one : view()) sum += one->damaged_slots.load(std::memory_order_relaxed);
+  return sum;
+}
+
 void layer::note_damage(damage kind, std::size_t bad, std::size_t right) {
-  const std::uint64_t count = damaged_slots_.fetch_add(1, std::memory_order_relaxed) + 1;
+  at(bad).damaged_slots.fetch_add(1, std::memory_order_relaxed);
   call_for_attention();
   if (!may_report(&reported_damage_at_ns_)) return;
+  const std::uint64_t count = damaged_slots();
   if (kind == damage::unreadable) {
     log_line(log_level::warning,
              "far tier %s did not return pages that it holds; they were read from %s, and are written again (damaged "

@@ -123,7 +123,8 @@ class layer {
   void note_damage(damage kind, std::size_t bad, std::size_t right);
   // A member has refused to return or to take what was to be copied. The same.
   void note_refusal(std::size_t index);
-  [[nodiscard]] std::uint64_t damaged_slots() const { return damaged_slots_.load(std::memory_order_relaxed); }
+  // Of all members, since the start.
+  [[nodiscard]] std::uint64_t damaged_slots() const;
 
   // A read could not be served, and never will: names who held the bytes, at most once a second.
   void report_unreadable(std::uint64_t number);
@@ -194,7 +195,6 @@ class layer {
   std::atomic<std::uint64_t> reported_at_ns_{0};
   std::atomic<std::uint64_t> reported_damage_at_ns_{0};
   std::atomic<std::uint64_t> reported_refusal_at_ns_{0};
-  std::atomic<std::uint64_t> damaged_slots_{0};
   std::atomic<bool> waiting_reported_{false};
   bool shortage_reported_ = false;  // the reporter's own
   bool detached_ = false;

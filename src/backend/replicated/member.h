@@ -183,6 +183,8 @@ class member {
 
   // How many groups it holds a copy of. Counted up before an extent is allocated, and before the state is looked at.
   std::atomic<std::uint64_t> extents{0};
+  // How many of its copies were found to be wrong, or not to be had, and were given up.
+  std::atomic<std::uint64_t> damaged_slots{0};
 
  private:
   static constexpr unsigned state_bits = 2;

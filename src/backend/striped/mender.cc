@@ -160,11 +160,11 @@ void mender::end_walk(std::uint64_t now_ns) {
   // Where groups are filled and emptied all the time, there may be work in each walk.
   if (!has_met_unprotected_) tell_of_mended_pages();
   if (has_found_work_) return start_walk(false);
+  if (!is_moving_ && shared_.members.is_spreading()) return start_walk(true);
   if (has_missed_) {
     walk_again_ns_ = now_ns + walk_again_after_ns;
     return;
   }
-  if (!is_moving_ && shared_.members.is_spreading()) return start_walk(true);
   if (is_moving_) {
     care_.note_spread();
     shared_.members.note_spread(spreadings_before_);

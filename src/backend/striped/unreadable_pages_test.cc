@@ -79,6 +79,28 @@ TEST_F(unreadable_pages, keep_no_other_row_from_being_mended) {
   expect_all();
 }
 
+// Nor does it keep groups from being spread over a server that is added.
+TEST_F(unreadable_pages, keep_no_group_from_moving_to_a_new_server) {
+  open(3, {2, 1});
+  const slot_id first = write_new(64);
+  for (int i = 0; i < 20; ++i) static_cast<void>(write_new(64));
+  const holder broken = holder_of(first);
+  const located where = tested_->books().table.locate(place_of(first));
+  members_[broken.member]->unreadable.insert(broken.first + where.row);
+  members_[(broken.member + 1) % 3]->forget();
+  tend(3000 * ms);
+  ASSERT_FALSE(tested_->is_whole());
+  ASSERT_TRUE(add().ok());
+  tend(10'000 * ms);
+  EXPECT_GT(members_[3]->used(), 0u);
+  const std::uint64_t reads_before = members_[broken.member]->reads;
+  tend(2000 * ms);
+  EXPECT_LE(members_[broken.member]->reads - reads_before, 150u) << "it does not walk all the time";
+  members_[broken.member]->unreadable.clear();
+  tend_until_whole();
+  expect_all();
+}
+
 // A server whose disk does not return anything is not asked for each row.
 TEST_F(unreadable_pages, are_not_asked_for_row_after_row) {
   open(3, {2, 1});

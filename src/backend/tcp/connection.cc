@@ -145,7 +145,7 @@ void tcp_connection::receive(std::uint64_t now_ns, const completion_sink* sink) 
 }
 
 bool tcp_connection::parse(std::uint64_t now_ns, const completion_sink* sink) {
-  const bool sound = replies_.parse(requests_, epoch(), now_ns, sink);
+  const bool sound = replies_.parse(requests_, pending(), epoch(), now_ns, sink);
   if (requests_.take_answered()) note_answer();
   return sound;
 }
@@ -179,7 +179,7 @@ void tcp_connection::expire_messages(std::uint64_t now_ns, const completion_sink
 }
 
 std::uint64_t tcp_connection::next_message_ns(std::uint64_t) const {
-  return requests_.empty() ? std::numeric_limits<std::uint64_t>::max() : requests_.first_deadline_ns();
+  return requests_.first_deadline_ns();
 }
 
 // A message beside the requests, between two of them; to which no answer is awaited.

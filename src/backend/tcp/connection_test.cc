@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <string>
@@ -390,6 +392,90 @@ TEST(connection, control_requests_are_asked_until_they_are_answered) {
   all.run([&] { return all.control.wanted.empty(); }, 3000);
   const std::vector<wire::status> expected{wire::status::no_space, wire::status::ok, wire::status::no_space};
   EXPECT_EQ(all.control.outcomes, expected);
+}
+
+// It is asked until it is answered, and stays in front of transfers that end in time.
+TEST(connection, a_control_request_without_answer_holds_up_no_deadline) {
+  bench all;
+  all.control.wanted = {{wire::opcode::allocate, {0, 1}}};
+  all.server.answers_requests = false;
+  all.make();
+  all.become_ready();
+  all.step();
+  bench::job& late = all.start(operation::read, 0, 0, 100, 0);
+  const std::uint64_t deadline_ns = late.moved.deadline_ns;
+  all.run([&] { return late.ended; }, 2500);
+  EXPECT_EQ(late.moved.error_code, ETIMEDOUT);
+  EXPECT_LE(all.time.ns, deadline_ns + 2 * millisecond_ns);
+}
+
+// A server has one status for a message, however many transfers travel in it.
+TEST(connection, a_page_that_is_refused_takes_no_other_with_it) {
+  for (const operation op : {operation::write, operation::read}) {
+    bench all;
+    all.make();
+    for (unsigned i = 0; i < 9; ++i) all.start(operation::write, i, 0, 200, i);
+    all.run_to_end();
+    all.server.requests.clear();
+    all.server.unreadable = {4, 7};
+    all.plan.cut_sent_at = all.plan.sent;  // they all wait for the next connection, and travel in one message
+    std::vector<bench::job*> jobs;
+    for (unsigned i = 0; i < 9; ++i) jobs.push_back(&all.start(op, i, 0, 100, i));
+    all.run_to_end();
+    for (unsigned i = 0; i < 9; ++i) {
+      const bool is_bad = i == 4 || i == 7;
+      EXPECT_EQ(jobs[i]->moved.error_code, is_bad ? EIO : 0) << i;
+      EXPECT_EQ(holds(*jobs[i], i), op == operation::write || !is_bad) << i;
+    }
+    EXPECT_EQ(all.server.requests.size(), 10u) << "the first, the others together, and then each alone";
+  }
+}
+
+// Its other messages are on their way, or the rest of it waits, when the one that it shares is refused.
+TEST(connection, a_long_transfer_that_shared_a_refused_message_begins_anew) {
+  for (const std::uint32_t outstanding : {1u, 64u}) {
+    for (const std::uint64_t bad : {0u, 5u, 90u}) {
+      const bool is_bad = bad != 0;
+      bench all;
+      all.server.maximum_outstanding = outstanding;
+      all.make();
+      constexpr std::uint32_t length = 400'000;
+      all.server.unreadable = {1};
+      if (is_bad) all.server.unreadable.insert(bad);
+      bench::job& small = all.start(operation::write, 1, 0, 100, 1);
+      bench::job& large = all.start(operation::write, 3, 99, length, 1);
+      bench::job& after = all.start(operation::write, 1000, 0, 100, 1);
+      all.run_to_end();
+      EXPECT_EQ(small.moved.error_code, EIO);
+      EXPECT_EQ(large.moved.error_code, is_bad ? EIO : 0);
+      EXPECT_EQ(after.moved.error_code, 0);
+      if (is_bad) continue;
+      bench::job& read = all.start(operation::read, 3, 99, length, 1);
+      bench::job& last = all.start(operation::read, 1000, 0, 100, 1);
+      all.run_to_end();
+      EXPECT_TRUE(holds(read, 1));
+      EXPECT_TRUE(holds(last, 1));
+    }
+  }
+}
+
+TEST(connection, what_is_sent_again_alone_keeps_its_deadline) {
+  bench all;
+  all.server.answers_requests = false;
+  all.make();
+  const std::array<bench::job*, 2> early{&all.start(operation::read, 0, 0, 100, 0),
+                                         &all.start(operation::read, 1, 0, 100, 0)};
+  const std::uint64_t deadline_ns = early[0]->moved.deadline_ns;
+  all.run([&] { return !all.server.cookies.empty(); });
+  for (int i = 0; i < 500; ++i) all.step();
+  bench::job& late = all.start(operation::read, 2, 0, 100, 0);
+  ASSERT_EQ(all.server.cookies.size(), 2u);
+  all.server.say(wire::opcode::read, true, all.server.cookies[0], {}, wire::status::not_allocated);
+  all.run([&] { return early[0]->ended && early[1]->ended; }, 1000);
+  EXPECT_EQ(all.server.cookies.size(), 4u);
+  EXPECT_LE(all.time.ns, deadline_ns + 2 * millisecond_ns);
+  EXPECT_FALSE(late.ended);
+  for (const bench::job* one : early) EXPECT_EQ(one->moved.error_code, ETIMEDOUT);
 }
 
 TEST(connection, a_quiet_connection_is_asked_for_a_sign_of_life) {

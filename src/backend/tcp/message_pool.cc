@@ -41,7 +41,7 @@ message& message_pool::start(message& taken) {
   FAR_CHECK(!taken.in_use, "a message is used once at a time");
   const auto index = static_cast<std::uint32_t>(&taken - all_);
   taken.in_use = true;
-  taken.sent = false;
+  taken.sent = taken.is_alone = false;
   taken.index = index;
   taken.previous = taken.next = nullptr;
   taken.part_count = taken.slot_count = taken.data_bytes = taken.group_bytes = taken.prefix_bytes = 0;

@@ -48,6 +48,7 @@ struct message {
   wire::block_range blocks{};  // of allocate and free
   bool in_use = false;
   bool sent = false;                                      // as a whole, on the present connection
+  bool is_alone = false;                                  // it carries a part of one transfer that is alone
   std::array<wire::range, wire::maximum_batch> ranges{};  // of the parts
   std::array<part, wire::maximum_batch> parts{};
   std::array<std::byte, wire::header_bytes + most_prefix_bytes> prefix{};

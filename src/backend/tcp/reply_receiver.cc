@@ -50,17 +50,18 @@ void reply_receiver::note_received(std::size_t bytes, std::size_t direct_bytes) 
   end_ += bytes - std::min(bytes, direct_bytes);
 }
 
-bool reply_receiver::parse(request_messages& requests, std::uint32_t epoch, std::uint64_t now_ns,
-                           const completion_sink* sink) {
+bool reply_receiver::parse(request_messages& requests, transfer_queue& pending, std::uint32_t epoch,
+                           std::uint64_t now_ns, const completion_sink* sink) {
   while (true) {
     if (reply_ != nullptr) {
       copy_to_reply();
       if (reply_left_bytes_ > 0 || end_ - begin_ < reply_packed_bytes_) break;
       if (reply_packed_bytes_ > 0 ? !unpack_reply() : !is_reply_sound()) return false;
-      if (!requests.finish(*std::exchange(reply_, nullptr), wire::status::ok, epoch, now_ns, sink)) return false;
+      if (!requests.finish(*std::exchange(reply_, nullptr), wire::status::ok, pending, epoch, now_ns, sink))
+        return false;
     }
     if (end_ - begin_ < wire::header_bytes) break;
-    if (!take_header(requests, epoch, now_ns, sink)) return false;
+    if (!take_header(requests, pending, epoch, now_ns, sink)) return false;
   }
   // The rest is less than a header, or a packed reply.
   const std::size_t left = end_ - begin_;
@@ -70,8 +71,8 @@ bool reply_receiver::parse(request_messages& requests, std::uint32_t epoch, std:
   return true;
 }
 
-bool reply_receiver::take_header(request_messages& requests, std::uint32_t epoch, std::uint64_t now_ns,
-                                 const completion_sink* sink) {
+bool reply_receiver::take_header(request_messages& requests, transfer_queue& pending, std::uint32_t epoch,
+                                 std::uint64_t now_ns, const completion_sink* sink) {
   const std::optional<wire::header> head =
       wire::decode_header(std::span<const std::byte, wire::header_bytes>(received_ + begin_, wire::header_bytes));
   if (!head) return false;
@@ -87,7 +88,8 @@ bool reply_receiver::take_header(request_messages& requests, std::uint32_t epoch
   const bool has_length = head->is_packed ? head->payload_bytes < std::min(whole_bytes, wire::most_packed_bytes + 1)
                                           : head->payload_bytes == whole_bytes;
   if (!has_length) return false;
-  if (!with_bytes) return head->payload_checksum == 0 && requests.finish(*answered, head->result, epoch, now_ns, sink);
+  if (!with_bytes)
+    return head->payload_checksum == 0 && requests.finish(*answered, head->result, pending, epoch, now_ns, sink);
   reply_ = answered;
   reply_checksum_ = head->payload_checksum;
   reply_part_ = reply_part_bytes_ = 0;

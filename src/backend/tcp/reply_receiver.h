@@ -34,8 +34,8 @@ class reply_receiver {
   void note_received(std::size_t bytes, std::size_t direct_bytes);
 
   // Ends the requests whose replies have come. Returns false when the server broke the protocol, or a reply is damaged.
-  [[nodiscard]] bool parse(request_messages& requests, std::uint32_t epoch, std::uint64_t now_ns,
-                           const completion_sink* sink);
+  [[nodiscard]] bool parse(request_messages& requests, transfer_queue& pending, std::uint32_t epoch,
+                           std::uint64_t now_ns, const completion_sink* sink);
 
   // The connection is gone, and with it the received part of a reply.
   void reset();
@@ -44,8 +44,8 @@ class reply_receiver {
   void validate(bool is_ready) const;
 
  private:
-  [[nodiscard]] bool take_header(request_messages& requests, std::uint32_t epoch, std::uint64_t now_ns,
-                                 const completion_sink* sink);
+  [[nodiscard]] bool take_header(request_messages& requests, transfer_queue& pending, std::uint32_t epoch,
+                                 std::uint64_t now_ns, const completion_sink* sink);
   void skip_in_reply(std::size_t bytes);
   void copy_to_reply();
   [[nodiscard]] bool is_reply_sound() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <utility>
 
 #include "backend/tcp/message_chunks.h"
@@ -41,6 +42,7 @@ void request_messages::build(transfer_queue& pending, std::uint32_t epoch, bool 
     fill(*outgoing, pending, epoch);
     encode(*outgoing);
     pool_.append(*outgoing);
+    alone_ += outgoing->is_alone ? 1 : 0;
     if (cursor_ == nullptr) cursor_ = outgoing;
   }
 }
@@ -74,6 +76,7 @@ void request_messages::fill(message& outgoing, transfer_queue& pending, std::uin
   outgoing.op = opcode_of(first);
   outgoing.epoch = epoch;
   outgoing.deadline_ns = pending.front().deadline_ns;
+  outgoing.is_alone = pending.front().is_alone;
   // A message ends with the first of its deadlines, so what came much later goes into another.
   const std::uint64_t latest_ns = outgoing.deadline_ns + timeout_ns_ / 4;
   while (!pending.empty() && outgoing.part_count < wire::maximum_batch && outgoing.data_bytes < most_data_bytes) {
@@ -81,6 +84,7 @@ void request_messages::fill(message& outgoing, transfer_queue& pending, std::uin
     if (!is_like(front.io, first) || front.epoch != epoch || front.error_code != 0 || front.deadline_ns > latest_ns) {
       return;
     }
+    if (outgoing.part_count > 0 && (outgoing.is_alone || front.is_alone)) return;
     const std::size_t slots = front.io.reduce != nullptr ? front.io.reduce->slots.size() : 0;
     if (outgoing.slot_count + slots > wire::maximum_batch) return;
     outgoing.slot_count += static_cast<std::uint32_t>(slots);
@@ -187,11 +191,11 @@ void request_messages::rewind() {
   cursor_bytes_ = 0;
 }
 
-bool request_messages::finish(message& answered, wire::status outcome, std::uint32_t epoch, std::uint64_t now_ns,
-                              const completion_sink* sink) {
+bool request_messages::finish(message& answered, wire::status outcome, transfer_queue& pending, std::uint32_t epoch,
+                              std::uint64_t now_ns, const completion_sink* sink) {
   if (outcome == wire::status::bad_checksum) return false;
   answered_ = true;
-  pool_.remove(answered);
+  take_out(answered);
   if (&answered == control_message_) {
     control_message_ = nullptr;
     const control_request asked{answered.op, answered.blocks};
@@ -201,11 +205,36 @@ bool request_messages::finish(message& answered, wire::status outcome, std::uint
   }
   if (&answered == ping_message_) ping_message_ = nullptr;
   const bool is_refused = outcome == wire::status::unknown_call || outcome == wire::status::call_failed;
-  // A slot that we hold and the server does not: its bytes are gone.
+  // A slot that we hold and the server does not, or that its disk does not return.
   const int code = outcome == wire::status::ok ? 0 : is_refused ? ENOTSUP : EIO;
-  for (const message::part& part : answered.all()) finish_part(*part.owner, code, sink);
+  if (code == EIO && answered.part_count > 1) {
+    divide(answered, pending, sink);
+  } else {
+    for (const message::part& part : answered.all()) finish_part(*part.owner, code, sink);
+  }
   pool_.give_back(answered);
   return true;
+}
+
+// They begin anew, also where other messages carry parts of them: the same bytes come twice then, which does no harm.
+void request_messages::divide(const message& refused, transfer_queue& pending, const completion_sink* sink) {
+  for (const message::part& part : refused.all()) {
+    transfer& owner = *part.owner;
+    if (owner.is_alone || owner.error_code != 0) {
+      // It has begun anew since, or has failed.
+      finish_part(owner, 0, sink);
+      continue;
+    }
+    owner.is_alone = true;
+    --owner.outstanding;
+    if (owner.placed()) pending.put_back(owner);
+    owner.placed_bytes = 0;
+  }
+}
+
+void request_messages::take_out(message& ended) {
+  pool_.remove(ended);
+  alone_ -= ended.is_alone ? 1 : 0;
 }
 
 void request_messages::note_draining(std::uint32_t epoch) {
@@ -220,7 +249,7 @@ bool request_messages::take_answered() {
 void request_messages::fail(message& failed, int code, const completion_sink* sink) {
   if (&failed == control_message_) control_message_ = nullptr;
   if (&failed == ping_message_) ping_message_ = nullptr;
-  pool_.remove(failed);
+  take_out(failed);
   for (const message::part& part : failed.all()) finish_part(*part.owner, code, sink);
   pool_.give_back(failed);
 }
@@ -234,12 +263,26 @@ void request_messages::fail_all_but(std::uint32_t kept_epoch, int code, const co
   restart_cursor();
 }
 
+std::uint64_t request_messages::first_deadline_ns() const {
+  std::uint64_t first_ns = std::numeric_limits<std::uint64_t>::max();
+  for (const message* current = pool_.first(); current != nullptr; current = current->next) {
+    first_ns = std::min(first_ns, current->deadline_ns);
+    if (is_before_others(*current)) break;
+  }
+  return first_ns;
+}
+
 bool request_messages::expire(std::uint64_t now_ns, const completion_sink* sink) {
   bool overdue = false;
-  // In the order of deadlines, except for a control message, which is repeated until it is answered.
-  for (message* current = pool_.first(); current != nullptr && now_ns >= current->deadline_ns;) {
+  // Transfers are in the order of deadlines, but for those that are sent again, alone. A control message is repeated
+  // until it is answered, and stays in its place.
+  for (message* current = pool_.first(); current != nullptr;) {
     message& late = *current;
     current = late.next;
+    if (now_ns < late.deadline_ns) {
+      if (is_before_others(late)) break;
+      continue;
+    }
     overdue = true;
     if (late.part_count == 0) {
       late.deadline_ns = now_ns + timeout_ns_;
@@ -254,16 +297,20 @@ void request_messages::reset() {
   control_ = nullptr;
   control_message_ = ping_message_ = nullptr;
   pool_.reset();
+  alone_ = 0;
   cursor_ = nullptr;
   cursor_bytes_ = 0;
 }
 
 void request_messages::validate(std::uint32_t epoch, bool is_ready) const {
   bool sent = true;
+  std::size_t alone = 0;
   for (const message* current = pool_.first(); current != nullptr; current = current->next) {
     FAR_CHECK(current->in_use && pool_.find(current->cookie) == current, "a listed message is in use");
     FAR_CHECK(current->epoch == epoch, "messages are of the connection's epoch");
     if (current == cursor_) sent = false;
+    FAR_CHECK(!current->is_alone || current->part_count == 1, "who is alone shares no message");
+    alone += current->is_alone ? 1 : 0;
     FAR_CHECK(current->sent == sent || !is_ready, "messages are sent in their order");
     std::size_t bytes = 0;
     for (const message::part& part : current->all()) {
@@ -272,6 +319,7 @@ void request_messages::validate(std::uint32_t epoch, bool is_ready) const {
     }
     FAR_CHECK(bytes == current->data_bytes, "a message counts its bytes");
   }
+  FAR_CHECK(alone == alone_, "messages that carry one transfer alone are counted");
   FAR_CHECK(!is_ready || (cursor_ == nullptr) == sent, "the cursor stands at the first unsent message");
 }
 

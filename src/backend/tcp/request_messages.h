@@ -27,8 +27,8 @@ class request_messages {
   void speak(std::uint16_t version) { version_ = version; }
 
   [[nodiscard]] bool empty() const { return pool_.first() == nullptr; }
-  // When the first of them ends. Requires: not empty.
-  [[nodiscard]] std::uint64_t first_deadline_ns() const { return pool_.first()->deadline_ns; }
+  // When the first of them ends; the highest number when there are none.
+  [[nodiscard]] std::uint64_t first_deadline_ns() const;
   [[nodiscard]] message* find(std::uint64_t cookie) const { return pool_.find(cookie); }
 
   // The next control request, if there is one; a ping, if the connection is silent; and messages for what waits.
@@ -42,9 +42,10 @@ class request_messages {
   // The connection is gone: all are sent again.
   void rewind();
 
-  // The reply has come. False: the message has to be sent again on another connection.
-  [[nodiscard]] bool finish(message& answered, wire::status outcome, std::uint32_t epoch, std::uint64_t now_ns,
-                            const completion_sink* sink);
+  // The reply has come. False: the message has to be sent again on another connection. Of several transfers in a
+  // message that the server refuses one may be to blame, so they go back to those that wait, each to be sent alone.
+  [[nodiscard]] bool finish(message& answered, wire::status outcome, transfer_queue& pending, std::uint32_t epoch,
+                            std::uint64_t now_ns, const completion_sink* sink);
   // The server is about to stop.
   void note_draining(std::uint32_t epoch);
   // Whether finish() has succeeded since the last call.
@@ -69,6 +70,10 @@ class request_messages {
   [[nodiscard]] std::size_t encode_question(const message& outgoing, std::span<std::byte> to) const;
   void add_reserved(message& outgoing, wire::opcode op, std::uint32_t epoch, std::uint64_t now_ns);
   void fail(message& failed, int code, const completion_sink* sink);
+  static void divide(const message& refused, transfer_queue& pending, const completion_sink* sink);
+  void take_out(message& ended);
+  // Whether those behind it in the list end later.
+  [[nodiscard]] bool is_before_others(const message& one) const { return one.part_count > 0 && alone_ == 0; }
 
   const std::uint64_t timeout_ns_;
   control_source* control_ = nullptr;
@@ -80,6 +85,7 @@ class request_messages {
   std::size_t cursor_bytes_ = 0;
   message* control_message_ = nullptr;
   message* ping_message_ = nullptr;
+  std::size_t alone_ = 0;  // messages that are
   bool answered_ = false;
 };
 

@@ -31,6 +31,7 @@ struct transfer {
   std::uint32_t epoch = 0;         // of the session in which its slots were allocated
   std::uint32_t lane = 0;          // which of the channel's connections it takes
   int error_code = 0;
+  bool is_alone = false;  // it shares messages with no other: one that did was refused
 
   [[nodiscard]] bool placed() const { return placed_bytes == io.length_bytes; }
 };

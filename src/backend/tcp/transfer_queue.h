@@ -8,7 +8,7 @@
 
 namespace far::backend {
 
-// First in, first out. The front may already have parts under way.
+// First in, first out, but for those that are put back. The front may already have parts under way.
 class transfer_queue {
  public:
   [[nodiscard]] bool empty() const { return first_ == nullptr; }
@@ -19,6 +19,15 @@ class transfer_queue {
     added.next = nullptr;
     (last_ == nullptr ? first_ : last_->next) = &added;
     last_ = &added;
+  }
+
+  // Takes one that was under way already, before those whose deadlines are later.
+  void put_back(transfer& added) {
+    transfer* before = nullptr;
+    for (transfer* one = first_; one != nullptr && one->deadline_ns <= added.deadline_ns; one = one->next) before = one;
+    added.next = before == nullptr ? first_ : before->next;
+    (before == nullptr ? first_ : before->next) = &added;
+    if (last_ == before) last_ = &added;
   }
 
   // Requires: not empty.
