@@ -12,7 +12,7 @@
 #include <ctime>
 #include <utility>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 
 namespace far::server {
 namespace {
@@ -23,7 +23,7 @@ constexpr std::uint64_t lines_of_second = 20;
 constexpr std::size_t most_line_bytes = 3840;
 
 struct limiter {
-  mutex lock;
+  thread_mutex lock;
   std::uint64_t second FAR_GUARDED_BY(lock) = 0;
   std::uint64_t lines FAR_GUARDED_BY(lock) = 0;
   std::uint64_t left_out FAR_GUARDED_BY(lock) = 0;
@@ -38,7 +38,7 @@ limiter& the_limiter() {
 }
 
 struct output {
-  mutex lock;  // held while writing, which never waits
+  thread_mutex lock;  // held while writing, which never waits
   std::uint64_t lost FAR_GUARDED_BY(lock) = 0;
 };
 

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "server/connection.h"
 #include "server/counters.h"
 #include "server/quiescent_states.h"
@@ -85,13 +85,13 @@ class event_loop {
   quiescent_states& readers_;
   loop_counters counters_;
 
-  mutex newcomers_lock_;
+  thread_mutex newcomers_lock_;
   std::vector<newcomer> newcomers_ FAR_GUARDED_BY(newcomers_lock_);
   std::atomic<bool> has_newcomers_{false};
   std::atomic<int> orders_{0};  // 1: drain, 2: end now
   std::atomic<bool> ended_{false};
   std::atomic<std::size_t> open_count_{0};
-  mutex transport_lock_;  // transport_ exists; for wake()
+  thread_mutex transport_lock_;  // transport_ exists; for wake()
 
   // The thread's own:
   std::unique_ptr<transport> transport_;

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 
 namespace far::server {
 
@@ -35,7 +35,7 @@ class failed_logins {
  private:
   void make_room(std::uint64_t now_ns) FAR_REQUIRES(lock_);
 
-  mutable mutex lock_;
+  mutable thread_mutex lock_;
   std::map<std::string, std::uint64_t> forgotten_at_ns_ FAR_GUARDED_BY(lock_);
 };
 

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/result.h"
 
 namespace far::server {
@@ -53,7 +53,7 @@ class frames {
   [[nodiscard]] std::byte* take_ordinary();
   [[nodiscard]] bool machine_can_spare() FAR_REQUIRES(lock_);
 
-  mutex lock_;
+  thread_mutex lock_;
   region pool_;
   region ordinary_;
   std::uint64_t unchecked_takes_ FAR_GUARDED_BY(lock_) = 0;  // since memory was last checked

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "server/counters.h"
 #include "server/devices/host.h"
 #include "server/store.h"
@@ -62,7 +62,7 @@ class rate_meter {
  private:
   static constexpr std::uint64_t least_ns = 900'000'000;
 
-  mutex lock_;
+  thread_mutex lock_;
   std::uint64_t seen_at_ns_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t requests_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t bytes_read_ FAR_GUARDED_BY(lock_) = 0;

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/result.h"
 #include "server/store.h"
 
@@ -49,7 +49,7 @@ class shm_memory final : public block_source {
   bool through_mapping_ = false;  // huge pages can be had only by touching a mapping with advice to use them
   std::atomic<bool> keeps_bytes_{false};
 
-  mutable mutex lock_;  // so that pages and grants are counted at one moment
+  mutable thread_mutex lock_;  // so that pages and grants are counted at one moment
   std::uint64_t granted_blocks_ FAR_GUARDED_BY(lock_) = 0;
   std::uint64_t takes_ FAR_GUARDED_BY(lock_) = 0;
   bool enough_memory_ FAR_GUARDED_BY(lock_) = true;

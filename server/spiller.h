@@ -23,7 +23,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/result.h"
 #include "server/quiescent_states.h"
 #include "server/spill_area.h"
@@ -96,7 +96,7 @@ class spiller {
   void note_read_failure(const error& why);
 
   store& store_;
-  mutex& lock_;  // the store's
+  thread_mutex& lock_;  // the store's
   const std::shared_ptr<spill_area> area_;
   std::condition_variable_any changed_;
   std::uint64_t memory_blocks_ FAR_GUARDED_BY(lock_);

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/result.h"
 
 namespace far::server {
@@ -39,7 +39,7 @@ class token_book {
   explicit token_book(std::shared_ptr<const table> tokens);
   [[nodiscard]] std::shared_ptr<const table> now() const;
 
-  mutable mutex lock_;
+  mutable thread_mutex lock_;
   std::shared_ptr<const table> tokens_ FAR_GUARDED_BY(lock_);
 };
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/units.h"
 #include "pager/pager.h"
 
@@ -80,7 +80,7 @@ class array_memory {
   std::atomic<std::uint32_t>* const used_;
   alignas(64) std::array<std::atomic<packed_mapping>, slot_count> slots_{};
   std::atomic<unsigned> next_slot_{0};  // to be emptied when all are taken
-  mutex lock_;
+  thread_mutex lock_;
   std::vector<mapping> spares_ FAR_GUARDED_BY(lock_);  // the oldest first
   std::size_t spare_bytes_ FAR_GUARDED_BY(lock_) = 0;
 };

@@ -28,7 +28,7 @@ struct process {
 // Never destroyed: arrays may be used by the last destructors of the interpreter.
 process* the_process = nullptr;
 // Held while the control server of a child of fork starts, and by a thread that forks.
-constinit mutex settling;
+constinit thread_mutex settling;
 std::uint64_t signals_before_fork = 0;
 
 result<void> resize_to(void* context, std::uint64_t budget_bytes) {

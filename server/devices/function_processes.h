@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "server/devices/body.h"
 #include "server/devices/host.h"
 #include "server/devices/owed_room.h"
@@ -83,7 +83,7 @@ class function_processes {
 
   const std::shared_ptr<device_host> host_;
   owed_room owed_;
-  mutex lock_;  // after the store's
+  thread_mutex lock_;  // after the store's
   std::map<std::string, runner> all_ FAR_GUARDED_BY(lock_);
   std::map<std::string, std::string> refusals_ FAR_GUARDED_BY(lock_);  // the last one of each plugin
   bool ended_ FAR_GUARDED_BY(lock_) = false;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/result.h"
 #include "base/units.h"
 #include "server/devices/body.h"
@@ -97,7 +97,7 @@ class device_host {
   std::string list_;
   std::atomic<std::size_t> devices_{0};
   graveyard dead_;
-  mutex lock_;
+  thread_mutex lock_;
   std::vector<std::weak_ptr<device_shelf>> shelves_ FAR_GUARDED_BY(lock_);
 };
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "server/store.h"
 
 namespace far::server {
@@ -40,7 +40,7 @@ class owed_room {
 
  private:
   const std::weak_ptr<session> owner_;
-  mutex lock_;
+  thread_mutex lock_;
   std::uint64_t blocks_ FAR_GUARDED_BY(lock_) = 0;
   std::size_t processes_ FAR_GUARDED_BY(lock_) = 0;
 };

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/result.h"
 #include "server/devices/body.h"
 #include "server/devices/child.h"
@@ -34,7 +34,7 @@ class graveyard {
   ~graveyard();
 
  private:
-  mutex lock_;
+  thread_mutex lock_;
   std::size_t expected_ FAR_GUARDED_BY(lock_) = 0;
   std::vector<pid_t> dying_ FAR_GUARDED_BY(lock_);
 };

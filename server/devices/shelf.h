@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "server/devices/body.h"
 #include "server/devices/function_processes.h"
 #include "server/devices/host.h"
@@ -105,7 +105,7 @@ class device_shelf final : public session_burden {
   const std::weak_ptr<session> owner_;
   function_processes functions_;
   owed_room owed_;
-  mutex lock_;  // after the store's
+  thread_mutex lock_;  // after the store's
   devices all_ FAR_GUARDED_BY(lock_);
   bool ended_ FAR_GUARDED_BY(lock_) = false;
 };

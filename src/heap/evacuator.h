@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "fiber/mutex.h"
 #include "heap/allocator.h"
 #include "heap/hazard_log.h"
@@ -72,7 +72,7 @@ class evacuator {
   std::vector<candidate> marked_ FAR_GUARDED_BY(round_);
   borrowed_record work_ FAR_GUARDED_BY(round_);
   allocator places_;
-  mutex waiting_;
+  thread_mutex waiting_;
   std::condition_variable_any changed_;
   bool stopping_ FAR_GUARDED_BY(waiting_) = false;
   std::thread thread_;

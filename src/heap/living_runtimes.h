@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "far/runtime.h"
 #include "fiber/mutex.h"
 
@@ -46,7 +46,7 @@ class living_runtimes {
 
   void note_left(std::uintptr_t base, std::uintptr_t end) noexcept FAR_REQUIRES(lock_);
 
-  mutex lock_;  // of changes
+  thread_mutex lock_;  // of changes
   std::array<entry, most> all_;
   std::atomic<std::size_t> in_use_{0};  // no entry from here on was ever used
   std::array<range, most> left_;        // from the first on; the last grows over whatever has no room

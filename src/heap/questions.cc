@@ -12,7 +12,7 @@
 #include "base/check.h"
 #include "base/lock_guard.h"
 #include "base/log.h"
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/printable.h"
 #include "far/compute.h"
 #include "heap/grace_periods.h"
@@ -187,7 +187,7 @@ std::string text_of_refusal(const page_function& refused) {
 
 void report_refusal(const page_function& refused) {
   constexpr std::chrono::minutes rest{1};
-  static mutex lock;
+  static thread_mutex lock;
   static std::string last;
   static std::chrono::steady_clock::time_point when;
   const std::string text = text_of_refusal(refused);

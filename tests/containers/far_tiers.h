@@ -1,5 +1,4 @@
-// Every kind of far tier, for tests of containers on them. The servers' own headers and those of the containers cannot
-// be included together: both name a mutex.
+// Every kind of far tier, for tests of containers on them.
 #pragma once
 
 #include <functional>

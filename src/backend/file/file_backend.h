@@ -16,7 +16,7 @@
 #include "backend/file/store_file.h"
 #include "backend/file/transfer_threads.h"
 #include "backend/slot_allocator.h"
-#include "base/mutex.h"
+#include "base/thread_mutex.h"
 #include "base/spin_lock.h"
 
 namespace far::backend {
@@ -61,7 +61,7 @@ class file_backend final : public backend {
   spin_lock threads_lock_;
   std::unique_ptr<transfer_threads> threads_ FAR_GUARDED_BY(threads_lock_);
 
-  mutex growth_lock_;
+  thread_mutex growth_lock_;
   // The device had no room for so many slots; it is not asked again before this time.
   std::uint64_t refused_slots_ FAR_GUARDED_BY(growth_lock_) = 0;
   std::uint64_t ask_again_ns_ FAR_GUARDED_BY(growth_lock_) = 0;

@@ -1,5 +1,6 @@
 // std::mutex for Clang's analysis of locks: the standard library's is not annotated. For threads that may sleep in the
-// C library; code on the way of a miss uses spin_lock instead.
+// C library; code on the way of a miss uses spin_lock instead. far::mutex is another: the public one, for fibers
+// (include/far/fiber.h).
 #pragma once
 
 #include <mutex>
@@ -10,7 +11,7 @@
 namespace far {
 
 // Use it with far::lock_guard, and to wait with std::condition_variable_any, which takes the mutex itself.
-class FAR_CAPABILITY("mutex") mutex {
+class FAR_CAPABILITY("mutex") thread_mutex {
  public:
   void lock() FAR_ACQUIRE() { held_.lock(); }
   [[nodiscard]] bool try_lock() FAR_TRY_ACQUIRE(true) { return held_.try_lock(); }
