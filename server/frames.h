@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/thread_mutex.h"
 #include "base/result.h"
+#include "base/thread_mutex.h"
 
 namespace far::server {
 

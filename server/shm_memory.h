@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/thread_mutex.h"
 #include "base/result.h"
+#include "base/thread_mutex.h"
 #include "server/store.h"
 
 namespace far::server {

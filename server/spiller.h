@@ -23,8 +23,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/thread_mutex.h"
 #include "base/result.h"
+#include "base/thread_mutex.h"
 #include "server/quiescent_states.h"
 #include "server/spill_area.h"
 #include "wire/handshake.h"

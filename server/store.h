@@ -41,8 +41,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/thread_mutex.h"
 #include "base/result.h"
+#include "base/thread_mutex.h"
 #include "base/units.h"
 #include "server/frames.h"
 #include "server/quiescent_states.h"
@@ -290,7 +290,7 @@ class session : public std::enable_shared_from_this<session> {
   std::atomic<std::uintptr_t>* blocks_;   // maximum_session_blocks of them
   std::uint16_t* const entries_of_page_;  // by the lock; behind them: how many entries of each page are set
 
-  thread_mutex& lock_;                                          // the store's
+  thread_mutex& lock_;                                   // the store's
   std::uint64_t highest_ FAR_GUARDED_BY(lock_) = 0;      // no entry from here on was ever used
   std::uint64_t held_blocks_ FAR_GUARDED_BY(lock_) = 0;  // allocated, or being allocated
   std::uint64_t room_blocks_ FAR_GUARDED_BY(lock_) = 0;  // of these, for devices: they have no entries

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/thread_mutex.h"
 #include "base/result.h"
+#include "base/thread_mutex.h"
 
 namespace far::server {
 

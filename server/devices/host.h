@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/thread_mutex.h"
 #include "base/result.h"
+#include "base/thread_mutex.h"
 #include "base/units.h"
 #include "server/devices/body.h"
 #include "server/devices/process.h"

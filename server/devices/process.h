@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_mutex.h"
 #include "base/result.h"
+#include "base/thread_mutex.h"
 #include "server/devices/body.h"
 #include "server/devices/child.h"
 #include "wire/device.h"

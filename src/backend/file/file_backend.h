@@ -16,8 +16,8 @@
 #include "backend/file/store_file.h"
 #include "backend/file/transfer_threads.h"
 #include "backend/slot_allocator.h"
-#include "base/thread_mutex.h"
 #include "base/spin_lock.h"
+#include "base/thread_mutex.h"
 
 namespace far::backend {
 
