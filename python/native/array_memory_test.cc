@@ -26,7 +26,9 @@ constexpr std::uint64_t budget = 64 * mib;
 class array_memory_test : public testing::Test {
  protected:
   void SetUp() override {
-    if (!platform::probe_kernel().userfaultfd) GTEST_SKIP() << "no userfaultfd";
+    if (!platform::probe_kernel().userfaultfd) {
+      GTEST_SKIP() << "no userfaultfd: " << std::strerror(platform::probe_kernel().userfaultfd_error_code);
+    }
     result<std::unique_ptr<pager::pager>> created =
         pager::pager::create({.budget_bytes = budget, .far_uri = "memory:"});
     ASSERT_TRUE(created.ok()) << created.error().message;
