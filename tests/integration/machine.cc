@@ -54,6 +54,15 @@ void press() {
   _exit(code_of_exit);
 }
 
+// As every program with virtual machines does: an interrupt of the host may end a run before its end, without a signal.
+bool run_to_its_end(int processor) {
+  int ended = 0;
+  do {
+    ended = ioctl(processor, KVM_RUN, 0);
+  } while (ended != 0 && errno == EINTR);
+  return ended == 0;
+}
+
 bool run_once(int processor, const kvm_run& state) {
   kvm_sregs segments{};
   kvm_regs registers{};
@@ -63,7 +72,7 @@ bool run_once(int processor, const kvm_run& state) {
   registers.rip = code_at;
   registers.rflags = 2;
   return ioctl(processor, KVM_SET_SREGS, &segments) == 0 && ioctl(processor, KVM_SET_REGS, &registers) == 0 &&
-         ioctl(processor, KVM_RUN, 0) == 0 && state.exit_reason == KVM_EXIT_HLT;
+         run_to_its_end(processor) && state.exit_reason == KVM_EXIT_HLT;
 }
 
 }  // namespace
