@@ -13,7 +13,9 @@ namespace far {
 
 // Copies rows to local memory, as an array of structs ("+s") with a child for each column: "l", "g", "b", "tss:", and
 // of texts a dictionary of "u" with indices "i". A table larger than local memory is exported some rows at a time. The
-// caller owns both structs, and calls their release(). Throws std::out_of_range.
+// caller owns both structs, and calls their release(). Throws std::out_of_range, std::invalid_argument when a text of
+// the dictionary, also one that no row has any more, is not UTF-8, which "u" promises, and std::length_error when the
+// dictionary of a column is larger than 2 GiB.
 FAR_API void export_to_arrow(const dataframe& from, std::size_t first, std::size_t count, ArrowSchema& schema,
                              ArrowArray& array);
 

@@ -122,7 +122,9 @@ class FAR_API column {
   void share_costs(std::shared_ptr<detail::frame_costs> costs);
 
   // Throws std::invalid_argument when the cell is of another type, and std::range_error when it is an integer that
-  // stands for null. NaN is null. An integer fits a float64 column.
+  // stands for null. NaN is null. An integer fits a float64 column. Strong exception guarantee: also a column that was
+  // to take more bytes for each value, and could not, is as it was. Texts may have any bytes; only UTF-8 can be
+  // exported (far/arrow.h).
   void append(const cell& value);
   // Throws what append() would.
   void check(const cell& value) const;
@@ -147,7 +149,7 @@ class FAR_API column {
   [[nodiscard]] cell sum() const;
   [[nodiscard]] std::optional<double> mean() const;
   [[nodiscard]] std::optional<double> quantile(double fraction) const;
-  [[nodiscard]] std::optional<double> median() const { return quantile(0.5); }
+  [[nodiscard]] std::optional<double> median() const;
   // How many values lie from `lowest` to `highest`, and in which rows; null as a bound: no bound.
   [[nodiscard]] std::size_t count_between(const cell& lowest, const cell& highest) const;
   [[nodiscard]] vector<std::size_t> rows_between(const cell& lowest, const cell& highest) const;
@@ -169,7 +171,7 @@ class FAR_API column {
   // How often each value occurs, in ascending order of the values. For few different ones: they are in local memory.
   [[nodiscard]] std::vector<std::pair<cell, std::uint64_t>> counts() const;
 
-  // Rows as a new column, in the order of their indices. Throws std::out_of_range.
+  // Rows as a new column in the far heap of `rows`, in the order of their indices. Throws std::out_of_range.
   [[nodiscard]] column take(const vector<std::size_t>& rows) const;
 
   // An empty one of the same type, with the texts that the dictionary has now, and their codes.
@@ -211,15 +213,24 @@ class FAR_API column {
   static constexpr std::int32_t no_code = -1;
 
  private:
+  friend class dataframe;
+
+  [[nodiscard]] column take(const vector<std::size_t>& rows, const tag& in) const;
+
+  // append() in steps, so that a frame appends to all of its columns or to none. put() appends the number, or throws
+  // and appends nothing; then note() adds it to what is known of all values, or take_back() removes it.
+  using any_number = std::variant<std::int64_t, double, std::uint8_t, std::int32_t>;
+  [[nodiscard]] any_number number_to_append(const cell& value);
+  void put(const any_number& one);
+  void note(const any_number& one) noexcept;
+  void take_back() noexcept;
+
   void require_codes(std::span<const std::int32_t> some) const;
 
   using storage = std::variant<vector<std::int8_t>, vector<std::int16_t>, vector<std::int32_t>, vector<std::int64_t>,
                                vector<float>, vector<double>, vector<std::uint8_t>>;
 
   static storage make(const tag& in, column_type type);
-
-  template <typename T>
-  FAR_HIDDEN void append_number(T number);
 
   // As the column keeps it.
   template <typename T>
@@ -229,9 +240,12 @@ class FAR_API column {
   // Calls use(the vector of integers), which then has room for such numbers.
   template <typename Use>
   FAR_HIDDEN void use_integers(const detail::integer_statistics& numbers, const Use& use);
-  void append_integer(std::int64_t number);
   void append_integers(std::span<const std::int64_t> numbers);
-  void append_real(double number);
+  // So that there is room for them.
+  void widen_for(std::span<const double> numbers);
+  // Calls use(the vector of reals).
+  template <typename Use>
+  FAR_HIDDEN void use_reals(const Use& use);
   void append_reals(std::span<const double> numbers);
   template <typename T>
   [[nodiscard]] FAR_HIDDEN static std::vector<T> converted_to(std::span<const std::int64_t> numbers);

@@ -27,7 +27,8 @@ struct csv_options {
 // Reads the columns that `wanted` names, of these types, in that order; the first record has the names, and other
 // columns are skipped; of several of one name, the first is read. An empty field is null, but in quotes an empty text
 // in a column of texts. Numbers, true, false (also as True and TRUE), 1, 0, and times like 2016-03-14 17:24:55 or
-// 2016-03-14 fill their fields as a whole. Throws csv_error when a column is missing, a record has more or fewer fields
+// 2016-03-14 fill their fields as a whole. Texts keep their bytes, of whatever encoding; only UTF-8 can be exported
+// (far/arrow.h). Throws csv_error when a column is missing, a record has more or fewer fields
 // than the first, or a field is no value of its column's type.
 [[nodiscard]] FAR_API dataframe read_csv(const tag& in, std::istream& from,
                                          const std::vector<std::pair<std::string, column_type>>& wanted,

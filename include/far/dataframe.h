@@ -40,10 +40,13 @@ enum class aggregate : std::uint8_t { count, sum, mean, min, max, median };
   return names[static_cast<std::size_t>(what)];
 }
 
-// All columns have the same number of rows. Move-only. Functions that are const return new frames in the same far heap,
-// and may run at a time; so may all functions of different frames, also of those that were made of one another. They
-// throw std::out_of_range when there is no such column, and std::invalid_argument when the columns do not have the
-// types that they need; the messages name the column.
+// All columns have the same number of rows, and lie in the same far heap. A column that gets values of its own, as by
+// frame["km"].append(), must get as many as the others before the frame is used as a whole again: otherwise functions
+// of the frame throw std::logic_error. References to columns stay valid as long as the frame lives, also when columns
+// are added, or the frame is moved. Move-only. Functions that are const return new frames in the same far heap, and may
+// run at a time; so may all functions of different frames, also of those that were made of one another. They throw
+// std::out_of_range when there is no such column, and std::invalid_argument when the columns do not have the types that
+// they need; the messages name the column.
 class FAR_API dataframe {
  public:
   // `in` is the runtime, or one of its tags. Frames of few rows lie on few servers: many of them are spread by tags
@@ -53,25 +56,29 @@ class FAR_API dataframe {
   dataframe& operator=(dataframe&&) noexcept;
   ~dataframe();
 
-  [[nodiscard]] std::size_t rows() const { return columns_.empty() ? 0 : columns_.front().second.size(); }
+  [[nodiscard]] std::size_t rows() const { return columns_.empty() ? 0 : columns_.front()->values.size(); }
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool has(std::string_view name) const { return find(name) < columns_.size(); }
   [[nodiscard]] const tag& home() const { return in_; }
 
-  [[nodiscard]] const column& operator[](std::string_view name) const { return columns_[require(name)].second; }
-  [[nodiscard]] column& operator[](std::string_view name) { return columns_[require(name)].second; }
+  [[nodiscard]] const column& operator[](std::string_view name) const { return columns_[require(name)]->values; }
+  [[nodiscard]] column& operator[](std::string_view name) { return columns_[require(name)]->values; }
   // By its number, from the left. Requires: it exists.
-  [[nodiscard]] const column& column_at(std::size_t number) const { return columns_[number].second; }
-  [[nodiscard]] column& column_at(std::size_t number) { return columns_[number].second; }
+  [[nodiscard]] const column& column_at(std::size_t number) const { return columns_[number]->values; }
+  [[nodiscard]] column& column_at(std::size_t number) { return columns_[number]->values; }
 
   // A new column on the right, of nulls if there are rows. Throws std::invalid_argument when there is one of that name.
   column& add(std::string name, column_type type);
-  // Likewise, with values; it has as many as there are rows.
+  // Likewise, with values; it has as many as there are rows, and lies in the frame's far heap.
   column& add(std::string name, column values);
 
-  // A row, with a cell for each column; all or nothing is appended unless memory runs out.
+  // A row, with a cell for each column. Strong exception guarantee. Throws what column::append() does, of which a
+  // value of another type and the like are found first, and std::invalid_argument when there are more or fewer cells.
   void append(std::span<const cell> row);
   void append(std::initializer_list<cell> row) { append(std::span(row.begin(), row.size())); }
+
+  // Throws std::logic_error, which names a column, unless all columns have the same number of rows.
+  void require_equal_columns() const;
 
   // Where the questions about all columns are answered, also about those that come later; see far::placement.
   void place(placement where);
@@ -86,7 +93,7 @@ class FAR_API dataframe {
   column& derive(std::string name, const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Make& make) {
     derive_together<Arguments...>({std::move(name)}, inputs,
                                   [&](Arguments... values) { return std::tuple(make(values...)); });
-    return columns_.back().second;
+    return columns_.back()->values;
   }
   // Several new columns in one walk over the inputs: `make` returns a std::tuple with a value for each name. For
   // instance: derive_together<double>({"root", "is_small"}, {"a"}, [](double a) { return std::tuple(std::sqrt(a), a <
@@ -151,9 +158,9 @@ class FAR_API dataframe {
   [[nodiscard]] dataframe join(const dataframe& right, std::string_view on, join_kind kind = join_kind::inner) const;
 
   // A row for each different combination of the values of `keys`, at most four, in ascending order; rows with a null
-  // among them are left out. Behind the keys stands a column "COLUMN_AGGREGATE" for each aggregate: null for a group
-  // without a value, except for counts. Medians of more than 256 groups have all values in far memory; the groups
-  // themselves are in local memory.
+  // among them are left out. Without aggregates, these are the different rows of the keys. Behind the keys stands a
+  // column "COLUMN_AGGREGATE" for each aggregate: null for a group without a value, except for counts. Medians of more
+  // than 256 groups have all values in far memory; the groups themselves are in local memory.
   struct wanted {
     std::string name;
     aggregate what;
@@ -162,6 +169,11 @@ class FAR_API dataframe {
 
  private:
   static constexpr std::size_t rows_at_a_time = 8192;
+
+  struct named_column {
+    std::string name;
+    column values;
+  };
 
   [[noreturn]] static void throw_one_only(const std::string& name);
   [[noreturn]] static void throw_changed();
@@ -173,6 +185,7 @@ class FAR_API dataframe {
   void scan(const std::array<std::string_view, sizeof...(Arguments)>& inputs, const Visit& visit,
             const Pause& pause) const {
     static_assert(sizeof...(Arguments) > 0);
+    require_equal_columns();
     [&]<std::size_t... I>(std::index_sequence<I...>) {
       std::tuple all{detail::number_reader<Arguments>((*this)[inputs[I]], inputs[I])...};
       const detail::walk how(in_, ((*this)[inputs[I]].bytes() + ...));
@@ -196,7 +209,8 @@ class FAR_API dataframe {
   tag in_;
   placement where_ = placement::automatic;
   std::shared_ptr<detail::frame_costs> costs_ = std::make_shared<detail::frame_costs>();
-  std::vector<std::pair<std::string, column>> columns_;
+  std::vector<std::unique_ptr<named_column>> columns_;
+  std::vector<column::any_number> row_;  // of append()
 };
 
 }  // namespace far

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "far/detail/answers.h"
+#include "far/detail/between.h"
 #include "far/detail/question_parts.h"
 #include "far/detail/rank_questions.h"
 #include "far/detail/reduction.h"
@@ -282,30 +283,37 @@ template <far_numbers Numbers>
   const auto [below, above] = detail::find_ranks(all, found, first, last);
   const auto low = static_cast<double>(below);
   const auto high = static_cast<double>(above);
-  // Equal ones, which may be infinite.
-  if (low == high) return low;
-  if (share == 0.5) return low / 2 + high / 2;
-  // They may be finite, and their distance is not.
-  if (std::isinf(high - low)) return low * (1 - share) + high * share;
-  return low + (high - low) * share;
+  return low == high ? low : interpolate(low, high, share);
+}
+
+// Of the numbers that were summarized.
+template <far_numbers Numbers>
+[[nodiscard]] std::optional<double> median_of(const Numbers& all, const summary<typename Numbers::value_type>& found) {
+  if (found.count() == 0) return std::nullopt;
+  const auto [low, high] = detail::find_ranks(all, found, (found.count() - 1) / 2, found.count() / 2);
+  return median_between(low, high);
 }
 
 }  // namespace detail
 
 // The quantile of the numbers of the interval, from 0 (the least) to 1 (the greatest): interpolated between the two
-// numbers beside it, as by pandas and NumPy. Nothing when there are no numbers. Throws std::invalid_argument when
-// `fraction` is not from 0 to 1. Integers beyond 2^53 are rounded to double first.
+// numbers beside it, bit for bit as by NumPy. So it is NaN between -infinity and infinity, and in the half next to an
+// infinite number. What differs: a quantile that is one of the numbers, or lies between equal ones, is that number,
+// also beside infinite ones; and those between numbers further apart than the greatest double lie there. Nothing when
+// there are no numbers. Throws std::invalid_argument when `fraction` is not from 0 to 1. Integers beyond 2^53 are
+// rounded to double first.
 template <far_numbers Numbers>
 [[nodiscard]] std::optional<double> quantile(const Numbers& all, double fraction,
                                              const interval<typename Numbers::value_type>& within = {}) {
   return detail::quantile_of(all, detail::bounds_of(all, within), fraction);
 }
 
-// The middle number, or the mean of the two in the middle.
+// The middle number, or the mean of the two in the middle: half of their sum, as by NumPy's median(), so NaN of
+// -infinity and infinity. Otherwise as quantile().
 template <far_numbers Numbers>
 [[nodiscard]] std::optional<double> median(const Numbers& all,
                                            const interval<typename Numbers::value_type>& within = {}) {
-  return quantile(all, 0.5, within);
+  return detail::median_of(all, detail::bounds_of(all, within));
 }
 
 namespace detail {

@@ -53,9 +53,9 @@ struct request {
   std::uint64_t avoid = 0;
   bool is_needed = true;  // false, of a read: nobody waits for the bytes, so the user is not told when it fails
   // Of a read of a part of one slot, if backend::reduces(): the buffer gets answer_bytes() (base/page_reduction.h) in
-  // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server cannot do that. A question
-  // about rows, if backend::reduces_rows(), is a read of the first of its slots as a whole, and needs all of them in
-  // one server: EXDEV: none has them all.
+  // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server does not know the question.
+  // EAGAIN: it could not answer this one. A question about rows, if backend::reduces_rows(), is a read of the first of
+  // its slots as a whole, and needs all of them in one server: EXDEV: none has them all.
   const page_reduction* reduce = nullptr;
 
   // The bytes that a read brings, or a write takes.
@@ -80,6 +80,11 @@ struct completion {
   // And one that answered with an error when it was asked for the same bytes, before that one; 0: none, or unknown.
   std::uint8_t refused_by = 0;
 };
+
+// Of a question: the server has replied, and gives no answer. The page and its server may be sound.
+[[nodiscard]] constexpr bool is_unanswered(int error_code) {
+  return error_code == ENOTSUP || error_code == EAGAIN;
+}
 
 // What is wrong with a copy of a page.
 enum class damage : std::uint8_t { wrong_bytes, unreadable };

@@ -43,6 +43,11 @@ void add(const reduction& how, const reduced_numbers& found, reduced_numbers& to
 void find(const reduction& how, std::span<const std::byte> numbers, std::byte* to,
           const std::uint8_t* groups = nullptr);
 
+// Whether the answer can be that about so many bytes of numbers: nothing in it lies beyond them, or outside the
+// interval. A far tier that is not sound, or not honest, may say anything; what is possible may still be wrong.
+// Requires: not of_rows; found_bytes(), of any alignment.
+[[nodiscard]] bool is_possible_of_page(const reduction& how, std::size_t bytes_of_numbers, const std::byte* found);
+
 // The groups of numbers as they travel, in as few bits as the question allows.
 [[nodiscard]] std::size_t packed_group_bytes(const reduction& how, std::size_t bytes_of_numbers);
 inline constexpr std::size_t most_packed_group_bytes = page_bytes * 6 / 8;  // of a page
@@ -71,8 +76,7 @@ struct page_reduction {
 [[nodiscard]] std::size_t pages_of_rows(const reduction& how);
 // The answer to it, found_bytes(). `to` has any alignment. Requires: pages_of_rows() of them, aligned to 8 bytes.
 void find_of_rows(const reduction& how, std::span<const std::byte* const> pages, std::byte* to);
-// Whether counts and sums can be those of so many rows, and of the interval. A far tier that is not sound, or not
-// honest, may say anything; what is possible may still be wrong. Requires: found_bytes(), of any alignment.
+// As is_possible_of_page(): whether counts and sums can be those of so many rows, and of the interval.
 [[nodiscard]] bool is_possible_of_rows(const reduction& how, const std::byte* found);
 // As find_of_rows(), with the hash.
 void answer_about_rows(const page_reduction& asked, std::span<const std::byte* const> pages, std::byte* to);

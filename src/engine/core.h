@@ -18,6 +18,7 @@
 #include "engine/page_affinity.h"
 #include "engine/page_checks.h"
 #include "engine/policy.h"
+#include "engine/refused_questions.h"
 #include "engine/residency.h"
 #include "engine/slot_reads.h"
 #include "platform/address_space.h"
@@ -134,6 +135,7 @@ class core_state {
   page_affinity affinities;
   block_table blocks;
   slot_reads reads;
+  refused_questions refused{time};
   budget local;
   counters count;
   const eviction_clock evictions{local, count};
@@ -227,6 +229,7 @@ class core_for_misses : public core_for_ranges {
   using core_state::far_name;
   using core_state::read_patience_ns;
   using core_state::reads;
+  using core_state::refused;
   using core_state::time;
 
   using core_state::count;

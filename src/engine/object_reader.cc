@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/submitter.h"
 
 namespace far::engine {
@@ -20,16 +21,6 @@ std::size_t first_piece(const object_read& one) {
 std::size_t piece_count(const object_read& one) {
   const std::size_t end = one.offset_bytes + one.length_bytes;
   return (end + page_checks::piece_bytes - 1) / page_checks::piece_bytes - first_piece(one);
-}
-
-// Buckets of rows came after questions about rows, lists after these, and short lists of places after long ones.
-std::uint32_t kind_bit(const reduction& asked) {
-  constexpr unsigned last = static_cast<unsigned>(reduction_kind::of_rows);
-  static_assert(last + 3 < 32);
-  const bool has_buckets = asked.kind == reduction_kind::of_rows && asked.rows->buckets > 0;
-  if (has_buckets) return std::uint32_t{1} << (asked.rows->listed == 0 ? last + 1 : last + 2);
-  if (asked.kind == reduction_kind::matches && asked.groups > 0) return std::uint32_t{1} << (last + 3);
-  return std::uint32_t{1} << static_cast<unsigned>(asked.kind);
 }
 
 }  // namespace
@@ -103,7 +94,7 @@ bool object_reader::is_answered(const reduction& asked, backend::slot_id slot) c
   if (is_built_in(asked)) {
     const bool is_of_rows = asked.kind == reduction_kind::of_rows;
     return is_direct ||
-           ((is_of_rows ? shared_.far.reduces_rows() : shared_.far.reduces()) && (refused_ & kind_bit(asked)) == 0);
+           ((is_of_rows ? shared_.far.reduces_rows() : shared_.far.reduces()) && shared_.refused.may_ask(asked));
   }
   if (is_direct || !shared_.far.reduces()) {
     if (asked.function->why != nullptr) asked.function->why->is_of_far_tier.store(true, std::memory_order_relaxed);
@@ -153,6 +144,7 @@ read_outcome object_reader::start(object_read& one) {
     release(fresh);
     return read_outcome::busy;
   }
+  if (one.reduce != nullptr) shared_.refused.note_asked(*one.reduce);
   --free_count_;
   under_way_.fetch_add(1, std::memory_order_relaxed);
   return read_outcome::in_flight;
@@ -255,10 +247,15 @@ read_outcome object_reader::take_answer(object_read& one, const std::byte* answe
   const std::size_t bytes = answer_bytes(*one.reduce);
   std::uint64_t check = 0;
   std::memcpy(&check, answer + bytes - sizeof check, sizeof check);
-  const bool fits = one.pages.empty()
-                        ? shared_.checks.fits(one.page, check)
-                        : check == hash_expected_of(one.pages) && is_possible_of_rows(*one.reduce, answer);
-  if (!fits) return read_outcome::failed;
+  const bool is_of_these =
+      one.pages.empty() ? shared_.checks.fits(one.page, check) : check == hash_expected_of(one.pages);
+  if (!is_of_these) return read_outcome::failed;
+  const bool is_possible = one.pages.empty() ? is_possible_of_page(*one.reduce, one.length_bytes, answer)
+                                             : is_possible_of_rows(*one.reduce, answer);
+  if (!is_possible) {
+    shared_.count.backend_errors.add();
+    return read_outcome::failed;
+  }
   if (answer != one.buffer) std::memcpy(one.buffer, answer, bytes);
   return read_outcome::done;
 }
@@ -273,6 +270,22 @@ bool object_reader::poll(caller who) {
   return count > 0 || give_up_late();
 }
 
+// A question that its server could not answer now is asked again with the next page; its blocks may have been on a busy
+// disk. One that it does not know is not, for a while. A function of the program's is the program's to call in both
+// cases.
+void object_reader::note_reply(const reduction& asked, int error_code) {
+  if (!is_built_in(asked)) {
+    if (backend::is_unanswered(error_code)) asked.function->refused->store(true, std::memory_order_relaxed);
+  } else if (error_code == 0) {
+    shared_.refused.note_answered(asked);
+  } else if (error_code == ENOTSUP && shared_.refused.note_refused(asked)) {
+    log_line(log_level::warning,
+             "a memory server of far tier '%s' does not answer questions about %s: their pages are fetched instead. "
+             "Upgrade its farheapd to this release; it is asked again each minute",
+             shared_.far_name(), refused_questions::name_of(asked));
+  }
+}
+
 void object_reader::arrive(const backend::completion& ended) {
   transfer& landed = under_way_list_[ended.cookie];
   if (landed.one != nullptr) {
@@ -282,13 +295,7 @@ void object_reader::arrive(const backend::completion& ended) {
     if (ended.error_code == 0) {
       reached = is_reduced ? take_answer(one, landing_of(landed)) : take(one, landing_of(landed));
     }
-    if (is_reduced && ended.error_code == ENOTSUP) {
-      if (is_built_in(*one.reduce)) {
-        refused_ |= kind_bit(*one.reduce);
-      } else {
-        one.reduce->function->refused->store(true, std::memory_order_relaxed);
-      }
-    }
+    if (is_reduced) note_reply(*one.reduce, ended.error_code);
     // The page was fetched or discarded meanwhile, and the bytes are worthless: that is no error, and no reason to try
     // again.
     if (reached == read_outcome::failed && !is_reduced && is_still_remote(one, landed)) {

@@ -114,6 +114,7 @@ class object_reader {
   [[nodiscard]] read_outcome read_directly(object_read& one, transfer& held) FAR_REQUIRES(lock);
   [[nodiscard]] bool submit(transfer& running) FAR_REQUIRES(lock);
   void submit_left() FAR_REQUIRES(lock);
+  void note_reply(const reduction& asked, int error_code);
   void arrive(const backend::completion& ended) FAR_REQUIRES(lock);
   [[nodiscard]] bool give_up_late() FAR_REQUIRES(lock);
   void end(transfer& running, read_outcome reached) FAR_REQUIRES(lock);
@@ -142,7 +143,6 @@ class object_reader {
   std::atomic<std::size_t> under_way_{0};
   std::atomic<bool> has_left_{false};
   std::uint64_t look_for_late_at_ns_ FAR_GUARDED_BY(lock) = 0;
-  std::uint32_t refused_ FAR_GUARDED_BY(lock) = 0;  // a bit for each kind that a server of an older release refused
 };
 
 }  // namespace far::engine

@@ -297,6 +297,38 @@ TEST_F(dataframe_io, crosses_the_arrow_interface_and_comes_back) {
   EXPECT_THROW(export_to_arrow(frame, 0, frame.rows() + 1, schema, array), std::out_of_range);
 }
 
+// Arrow's "u" is UTF-8. A column may have other texts, which stay here.
+TEST_F(dataframe_io, exports_no_texts_that_are_not_utf8) {
+  const auto is_exported = [&](const std::string& text) {
+    dataframe made(*home_);
+    made.add("good", column_type::text);
+    made.add("name", column_type::text);
+    made.append({"z\xc3\xbcrich", text});
+    ArrowSchema schema;
+    ArrowArray array;
+    try {
+      export_to_arrow(made, 0, 1, schema, array);
+    } catch (const std::invalid_argument& refused) {
+      EXPECT_NE(std::string(refused.what()).find("'name'"), std::string::npos) << refused.what();
+      return false;
+    }
+    schema.release(&schema);
+    array.release(&array);
+    return true;
+  };
+  for (const char* const good :
+       {"", "a", "\x7f", "\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80", "\xef\xbf\xbf",
+        "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf", "a\xf0\x9f\x98\x80z"}) {
+    EXPECT_TRUE(is_exported(good)) << good;
+  }
+  EXPECT_TRUE(is_exported(std::string("a\0b", 3)));
+  for (const char* const bad : {"\x80", "\xff", "z\xfcrich", "\xc0\x80", "\xc1\xbf", "\xc3", "\xe0\x9f\xbf",
+                                "\xed\xa0\x80", "\xe2\x82", "\xe2\x82z", "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80",
+                                "\xf5\x80\x80\x80", "\xf0\x9f\x98", "\xf0\x9f\x98z", "\xc3\xbc\xbc"}) {
+    EXPECT_FALSE(is_exported(bad)) << bad;
+  }
+}
+
 // As other libraries export it: narrower integers, plain texts, an offset, and no bitmap where there are no nulls.
 TEST_F(dataframe_io, imports_other_types_and_refuses_those_that_it_does_not_have) {
   const std::int16_t shorts[] = {1, 2, -3, 4};

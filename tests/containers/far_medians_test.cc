@@ -32,7 +32,7 @@ std::optional<double> sorted_median(std::vector<T> numbers) {
   std::ranges::sort(numbers);
   const auto low = static_cast<double>(numbers[(numbers.size() - 1) / 2]);
   const auto high = static_cast<double>(numbers[numbers.size() / 2]);
-  return low == high ? low : low / 2 + high / 2;
+  return low == high ? low : (low + high) / 2;
 }
 
 // As a far tier answers about some numbers.

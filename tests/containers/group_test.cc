@@ -327,30 +327,6 @@ TEST_F(groups, of_keys_that_are_here_are_found_by_servers_again_after_one_was_in
   EXPECT_EQ(pages_asked(), all);
 }
 
-TEST_F(groups, of_keys_in_another_far_heap_are_found_here) {
-  runtime& home = farheap("memory:");
-  runtime other(heap::small_runtime());
-  const std::vector<row> rows = some(100'000, 5, 5);
-  dataframe frame(home);
-  for (const auto& [name, in] : {std::pair("key", &other), std::pair("small", &home)}) {
-    column all(*in, column_type::int64);
-    for (const row& one : rows) {
-      const std::optional<std::int64_t>& number = in == &other ? one.key : one.small;
-      all.append(number ? cell(*number) : cell(null));
-    }
-    frame.add(name, std::move(all));
-  }
-  home.evict_all();
-  other.evict_all();
-  const std::vector<dataframe::wanted> wanted = {{"small", aggregate::sum}, {"key", aggregate::count}};
-  frame.place(placement::here);
-  const dataframe here = frame.group_by({"key"}, wanted);
-  home.evict_all();
-  other.evict_all();
-  frame.place(placement::there);
-  expect_same(frame.group_by({"key"}, wanted), here, "there");
-}
-
 // The rows of all columns lie on one server, some on each.
 TEST_F(groups, on_servers_without_copies_are_found_by_those_that_have_the_rows) {
   std::vector<std::unique_ptr<memory_server>> servers;

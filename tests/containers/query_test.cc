@@ -114,7 +114,8 @@ class queries : public heap::far_tier_test {
       const auto low = static_cast<double>(sorted[at]);
       const auto high = static_cast<double>(sorted[std::min(at + 1, sorted.size() - 1)]);
       const double share = rank - static_cast<double>(at);
-      got.quantiles.push_back(share == 0.5 ? low / 2 + high / 2 : low == high ? low : low + (high - low) * share);
+      const double part = (high - low) * (share < 0.5 ? share : 1 - share);
+      got.quantiles.push_back(low == high || share == 0 ? low : share < 0.5 ? low + part : high - part);
     }
     return got;
   }

@@ -15,6 +15,7 @@
 #include "far/plugin.h"
 #include "fuzz/fuzz_target.h"
 #include "fuzz/questions_about_rows.h"
+#include "fuzz/spoilt_answers.h"
 #include "server/devices/function_calls.h"
 #include "server/offload.h"
 #include "server/store.h"
@@ -286,6 +287,8 @@ void expect_answers(std::span<const std::byte> arguments, std::span<const std::b
   for (const wire::range& one : asked->ranges.all()) {
     const std::byte* const page = data().address_of(one.slot);
     expect_answer(asked->how, {page + one.offset_bytes, one.length_bytes}, groups, at);
+    FUZZ_EXPECT(is_possible_of_page(asked->how, one.length_bytes, at));
+    expect_no_reach(asked->how, one.length_bytes, at);
     if (groups != nullptr) groups += packed_group_bytes(asked->how, one.length_bytes);
     std::uint64_t check = 0;
     std::memcpy(&check, at + found_bytes(asked->how), sizeof check);

@@ -5,7 +5,8 @@
 
 ROWS random rows, or those of a case of EDGES. Differences between pandas and far::dataframe that are meant
 (docs/dataframe.md): null equals nothing in a join; a group without values has no sum; a sum that int64 does not have is
-refused, where pandas' is another number; and a quantile beside infinite numbers is infinite, where pandas' may be NaN."""
+refused, where pandas' is another number; and a quantile that is one of the numbers, or lies between equal ones, is that
+one, where NumPy's is NaN beside infinite ones."""
 
 import json
 import math
@@ -13,6 +14,7 @@ import pathlib
 import random
 import sys
 
+import numpy
 import pandas
 
 DTYPES = {"int64": "Int64", "float64": "float64", "boolean": "boolean", "time": "datetime64[s]", "text": "object"}
@@ -134,14 +136,18 @@ def exact_sum(series):
 
 
 def quantile(numbers, fraction):
-    """Where numbers beside it are infinite, pandas' may be NaN."""
+    """NumPy's own, because pandas takes percents, which are rounded."""
     if len(numbers) == 0:
         return None
     rank = fraction * (len(numbers) - 1)
-    low, high = (numbers.sort_values().iloc[at] for at in (math.floor(rank), math.ceil(rank)))
-    if high == math.inf and low > -math.inf and rank % 1 > 0:
-        return cell(high)
-    return cell(numbers.quantile(fraction))
+    numbers = numpy.sort(numbers.to_numpy("float64"))
+    low, high = (numbers[at] for at in (math.floor(rank), math.ceil(rank)))
+    if low == high:
+        return cell(low)
+    if math.isinf(high - low) and math.isfinite(low) and math.isfinite(high):
+        return cell(low * (1 - rank % 1) + high * (rank % 1))
+    with numpy.errstate(invalid="ignore"):
+        return cell(numpy.quantile(numbers, fraction))
 
 
 def describe(series, question, kind):

@@ -107,6 +107,9 @@ completion faulty_channel::complete(const transfer& ended) {
   if (ended.fails || owner_.has_crashed()) {
     spoil(ended.io);
     code = owner_.error_code();
+  } else if (ended.io.reduce != nullptr && owner_.question_error_code() != 0) {
+    spoil(ended.io);
+    code = owner_.question_error_code();
   } else if (ended.lies && !is_refused) {
     lie(ended.io);
     return {ended.io.cookie, 0, nullptr};

@@ -70,6 +70,10 @@ class faulty_backend final : public backend {
   void set_error_code(int code) { error_code_ = code; }
   [[nodiscard]] int error_code() const { return error_code_; }
 
+  // Questions end with this code, and reads of bytes do not; 0: they are answered.
+  void set_question_error_code(int code) { question_error_code_ = code; }
+  [[nodiscard]] int question_error_code() const { return question_error_code_; }
+
   // From now on every allocation and every transfer that has not completed yet fails, until recover(). The bytes of
   // completed writes are kept.
   void crash() { crashed_ = true; }
@@ -115,6 +119,7 @@ class faulty_backend final : public backend {
   std::atomic<std::uint32_t> lying_writes_;
   mutable std::atomic<std::uint64_t> lies_{0};
   std::atomic<int> error_code_;
+  std::atomic<int> question_error_code_{0};
   std::atomic<std::uint64_t> read_patience_ns_{0};
   std::atomic<std::uint64_t> away_since_ns_{0};
   std::atomic<std::uint64_t> slot_limit_;

@@ -105,11 +105,37 @@ inline const char* arrow_format(column_type type) {
   return "i";
 }
 
-inline ArrowArray texts_to_arrow(const std::vector<std::string>& texts) {
+// As the format wants texts: no byte out of place, no longer form than needed, no surrogates, none above U+10FFFF.
+[[nodiscard]] inline bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at++]);
+    if (first < 0x80) continue;
+    if (first < 0xc2 || first > 0xf4) return false;
+    const std::size_t more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    if (text.size() - at < more) return false;
+    // What may follow the first byte is less after some.
+    const auto second = static_cast<unsigned char>(text[at]);
+    const unsigned lowest = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const unsigned highest = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (second < lowest || second > highest) return false;
+    for (std::size_t i = 1; i < more; ++i) {
+      if ((static_cast<unsigned char>(text[at + i]) & 0xc0) != 0x80) return false;
+    }
+    at += more;
+  }
+  return true;
+}
+
+inline ArrowArray texts_to_arrow(const std::string& column_name, const std::vector<std::string>& texts) {
   auto owner = std::make_unique<arrow_array_owner>();
   std::vector<std::int32_t> offsets{0};
   std::string bytes;
   for (const std::string& text : texts) {
+    if (!is_utf8(text)) {
+      throw std::invalid_argument(
+          "the column '" + column_name +
+          "' has a text that is not UTF-8, which Arrow wants: convert it before it is appended");
+    }
     if (text.size() > static_cast<std::size_t>(INT32_MAX) - bytes.size()) {
       throw std::length_error("the texts of a column take more than 2 GiB");
     }
@@ -122,7 +148,7 @@ inline ArrowArray texts_to_arrow(const std::vector<std::string>& texts) {
   return to_array(std::move(owner), texts.size(), 0);
 }
 
-inline ArrowArray column_to_arrow(const column& from, std::size_t first, std::size_t count) {
+inline ArrowArray column_to_arrow(const std::string& name, const column& from, std::size_t first, std::size_t count) {
   auto owner = std::make_unique<arrow_array_owner>();
   std::size_t nulls = 0;
   from.visit([&](const auto& all) {
@@ -155,7 +181,7 @@ inline ArrowArray column_to_arrow(const column& from, std::size_t first, std::si
     }
   });
   if (from.type() == column_type::text) {
-    owner->dictionary = std::make_unique<ArrowArray>(texts_to_arrow(from.dictionary()));
+    owner->dictionary = std::make_unique<ArrowArray>(texts_to_arrow(name, from.dictionary()));
   }
   return to_array(std::move(owner), count, nulls);
 }
@@ -176,6 +202,7 @@ inline ArrowSchema column_schema(const std::string& name, column_type type) {
 
 FAR_LIBRARY_CODE void export_to_arrow(const dataframe& from, std::size_t first, std::size_t count, ArrowSchema& schema,
                                       ArrowArray& array) {
+  from.require_equal_columns();
   if (first > from.rows() || count > from.rows() - first) throw std::out_of_range("there are no such rows to export");
   auto schemas = std::make_unique<detail::arrow_schema_owner>();
   auto arrays = std::make_unique<detail::arrow_array_owner>();
@@ -197,7 +224,7 @@ FAR_LIBRARY_CODE void export_to_arrow(const dataframe& from, std::size_t first, 
   arrays->children.reserve(names.size());
   for (std::size_t i = 0; i < names.size(); ++i) {
     const column& one = from.column_at(i);
-    arrays->children.push_back(detail::column_to_arrow(one, first, count));
+    arrays->children.push_back(detail::column_to_arrow(names[i], one, first, count));
     schemas->children.push_back(detail::column_schema(names[i], one.type()));
   }
   made.is_done = true;

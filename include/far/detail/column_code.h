@@ -105,13 +105,62 @@ FAR_LIBRARY_CODE void column::share_costs(std::shared_ptr<detail::frame_costs> c
   costs_ = std::move(costs);
 }
 FAR_LIBRARY_CODE void column::append(const cell& value) {
+  const any_number one = number_to_append(value);
+  put(one);
+  note(one);
+}
+
+FAR_LIBRARY_CODE column::any_number column::number_to_append(const cell& value) {
   switch (type_) {
     case column_type::int64:
-    case column_type::time: return append_integer(integer_of(value));
-    case column_type::float64: return append_real(real_of(value));
-    case column_type::boolean: return append_number(flag_of(value));
-    case column_type::text: return append_number(code_to_append(value));
+    case column_type::time: return integer_of(value);
+    case column_type::float64: return real_of(value);
+    case column_type::boolean: return flag_of(value);
+    case column_type::text: break;
   }
+  return code_to_append(value);
+}
+
+FAR_LIBRARY_CODE void column::put(const any_number& one) {
+  std::visit(
+      [&]<typename T>(T value) {
+        if constexpr (std::is_same_v<T, std::int64_t>) {
+          detail::integer_statistics of_it;
+          of_it.add(std::span<const T>(&value, 1), {.lowest = no_integer + 1});
+          use_integers(of_it, [&]<typename Kept>(vector<Kept>& to) { to.push_back(narrowed<Kept>(value)); });
+        } else if constexpr (std::is_same_v<T, double>) {
+          widen_for({&value, 1});
+          use_reals([&]<typename Kept>(vector<Kept>& to) { to.push_back(static_cast<Kept>(value)); });
+        } else {
+          statistics_.make_room<T>();
+          std::get<vector<T>>(values_).push_back(value);
+        }
+      },
+      one);
+}
+
+FAR_LIBRARY_CODE void column::note(const any_number& one) noexcept {
+  std::visit(
+      [&]<typename T>(T value) {
+        const std::span<const T> numbers(&value, 1);
+        if constexpr (std::is_same_v<T, std::int64_t>) {
+          detail::integer_statistics of_it;
+          of_it.add(numbers, {.lowest = no_integer + 1});
+          statistics_.add(of_it);
+          if (!std::holds_alternative<vector<std::int8_t>>(values_)) return;
+          const auto kept = narrowed<std::int8_t>(value);
+          statistics_.count(std::span<const std::int8_t>(&kept, 1));
+        } else if constexpr (std::is_same_v<T, double>) {
+          statistics_.add(numbers);
+        } else {
+          statistics_.add(numbers, valid(std::get<vector<T>>(values_)));
+        }
+      },
+      one);
+}
+
+FAR_LIBRARY_CODE void column::take_back() noexcept {
+  std::visit([](auto& all) { all.pop_back(); }, values_);
 }
 
 FAR_LIBRARY_CODE void column::check(const cell& value) const {
@@ -201,6 +250,15 @@ FAR_LIBRARY_CODE std::optional<double> column::quantile(double fraction) const {
   });
 }
 
+FAR_LIBRARY_CODE std::optional<double> column::median() const {
+  require_numbers("median");
+  return visit([&](const auto& all) -> std::optional<double> {
+    const auto found = known(all);
+    return place_question(all, detail::question_kind::ranks, passes_of_quantile,
+                          [&](const auto& where) { return detail::median_of(placed_numbers(all, where), found); });
+  });
+}
+
 FAR_LIBRARY_CODE std::size_t column::count_between(const cell& lowest, const cell& highest) const {
   return visit([&]<typename T>(const vector<T>& all) -> std::size_t {
     const interval<T> within = interval_of(all, lowest, highest);
@@ -277,6 +335,7 @@ void column::append_numbers(std::span<const T> numbers) {
     if constexpr (std::is_same_v<T, std::int32_t>) {
       if (type_ == column_type::text) require_codes(numbers);
     }
+    statistics_.make_room<T>();
     all->append(numbers);
     statistics_.add(numbers, valid(*all));
   }
@@ -303,13 +362,6 @@ FAR_LIBRARY_CODE column::storage column::make(const tag& in, column_type type) {
 }
 
 template <typename T>
-void column::append_number(T number) {
-  auto& all = std::get<vector<T>>(values_);
-  all.push_back(number);
-  statistics_.add(std::span<const T>(&number, 1), valid(all));
-}
-
-template <typename T>
 T column::narrowed(std::int64_t number) {
   return number == no_integer ? std::numeric_limits<T>::lowest() : static_cast<T>(number);
 }
@@ -327,21 +379,22 @@ template <typename Use>
 void column::use_integers(const detail::integer_statistics& numbers, const Use& use) {
   const std::size_t bytes = bytes_for(numbers);
   if (bytes > visit([]<typename T>(const vector<T>&) { return sizeof(T); })) {
-    statistics_.stop_counting();
     if (bytes == 2) widen<std::int16_t>();
     if (bytes == 4) widen<std::int32_t>();
     if (bytes == 8) widen<std::int64_t>();
+    // Behind what throws: until then the numbers of a byte are counted.
+    statistics_.stop_counting();
   }
   std::visit(
       [&]<typename T>(vector<T>& all) {
-        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) use(all);
+        if constexpr (std::is_signed_v<T> && std::is_integral_v<T>) {
+          statistics_.make_room<T>();
+          use(all);
+        }
       },
       values_);
 }
 
-FAR_LIBRARY_CODE void column::append_integer(std::int64_t number) {
-  append_integers(std::span<const std::int64_t>(&number, 1));
-}
 FAR_LIBRARY_CODE void column::append_integers(std::span<const std::int64_t> numbers) {
   detail::integer_statistics of_them;
   of_them.add(numbers, {.lowest = no_integer + 1});
@@ -357,19 +410,23 @@ FAR_LIBRARY_CODE void column::append_integers(std::span<const std::int64_t> numb
   statistics_.add(of_them);
 }
 
-FAR_LIBRARY_CODE void column::append_real(double number) {
-  append_reals(std::span<const double>(&number, 1));
-}
-FAR_LIBRARY_CODE void column::append_reals(std::span<const double> numbers) {
+FAR_LIBRARY_CODE void column::widen_for(std::span<const double> numbers) {
   const auto is_float = [](double number) {
     return std::isnan(number) || static_cast<double>(static_cast<float>(number)) == number;
   };
   if (std::holds_alternative<vector<float>>(values_) && !std::ranges::all_of(numbers, is_float)) widen<double>();
-  if (auto* const narrow = std::get_if<vector<float>>(&values_)) {
-    append_as(*narrow, numbers, [](double number) { return static_cast<float>(number); });
-  } else {
-    std::get<vector<double>>(values_).append(numbers);
-  }
+}
+
+template <typename Use>
+void column::use_reals(const Use& use) {
+  statistics_.make_room<double>();
+  if (auto* const narrow = std::get_if<vector<float>>(&values_)) return use(*narrow);
+  use(std::get<vector<double>>(values_));
+}
+
+FAR_LIBRARY_CODE void column::append_reals(std::span<const double> numbers) {
+  widen_for(numbers);
+  use_reals([&]<typename T>(vector<T>& to) { append_as(to, numbers, [](double one) { return static_cast<T>(one); }); });
   statistics_.add(numbers);
 }
 

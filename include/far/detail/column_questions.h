@@ -172,7 +172,11 @@ FAR_LIBRARY_CODE vector<std::size_t> column::rows_containing(std::string_view te
 }
 
 FAR_LIBRARY_CODE column column::take(const vector<std::size_t>& rows) const {
-  column taken = like(rows.home());
+  return take(rows, rows.home());
+}
+
+FAR_LIBRARY_CODE column column::take(const vector<std::size_t>& rows, const tag& in) const {
+  column taken = like(in);
   visit([&]<typename T>(const vector<T>& all) {
     detail::ordered_gatherer<T> gatherer;
     std::vector<std::size_t> indices;

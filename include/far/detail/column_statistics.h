@@ -81,6 +81,8 @@ struct integer_statistics {
 // bit.
 class real_statistics {
  public:
+  void make_room() { waiting_.reserve(numbers_of_page); }
+  // Requires: make_room().
   void add(std::span<const double> numbers) {
     while (!numbers.empty()) {
       if (waiting_.empty() && numbers.size() >= numbers_of_page) {
@@ -133,14 +135,26 @@ class real_statistics {
 
 class column_statistics {
  public:
+  // From now on nothing is allocated for numbers as the column keeps them, until stop_counting(): what is known of them
+  // is added when they have been appended, and must not throw then.
+  template <typename T>
+  void make_room() {
+    if constexpr (std::is_floating_point_v<T>) reals_.make_room();
+    if constexpr (sizeof(T) == 1) times_.resize(256);
+  }
   // Of numbers as the column keeps them.
   template <typename T>
   void add(std::span<const T> numbers, const interval<T>& valid) {
     if constexpr (std::is_same_v<T, double>) {
       reals_.add(numbers);
     } else if constexpr (std::is_same_v<T, float>) {
-      std::vector<double> wide(numbers.begin(), numbers.end());
-      reals_.add(wide);
+      std::array<double, 512> wide;
+      for (std::span<const T> rest = numbers; !rest.empty();) {
+        const std::span<const T> some = rest.first(std::min(rest.size(), wide.size()));
+        std::copy(some.begin(), some.end(), wide.begin());
+        reals_.add(std::span<const double>(wide).first(some.size()));
+        rest = rest.subspan(some.size());
+      }
     } else {
       integer_statistics more;
       more.add(numbers, valid);
@@ -150,11 +164,10 @@ class column_statistics {
   }
   void add(const integer_statistics& more) { integers_.add(more); }
   void add(std::span<const double> numbers) { reals_.add(numbers); }
-  // Numbers of a byte are also counted one by one, nulls among them.
+  // Numbers of a byte are also counted one by one, nulls among them. Requires: make_room().
   template <typename T>
     requires(sizeof(T) == 1)
   void count(std::span<const T> numbers) {
-    times_.resize(256);
     if (numbers.size() < 256) {
       for (const T number : numbers) ++times_[static_cast<std::uint8_t>(number)];
       return;

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "far/detail/between.h"
 #include "far/detail/reduction.h"
 #include "far/summary.h"
 
@@ -163,9 +164,7 @@ class far_medians {
   [[nodiscard]] std::optional<double> of(std::size_t group) const {
     const auto found = found_in(group);
     if (!found) return std::nullopt;
-    const auto low = static_cast<double>(found->first);
-    const auto high = static_cast<double>(found->second);
-    return low == high ? low : low / 2 + high / 2;
+    return median_between(found->first, found->second);
   }
 
  private:

@@ -93,7 +93,8 @@ class part_of_rows {
   std::optional<costly_part> part_;
 };
 
-// Has collectors add all rows, many at a time. The keys of those for which the far tier has answered are not read.
+// Has collectors add all rows, many at a time. The keys of those for which the far tier has answered are not read. With
+// no collectors, all keys are: then the groups are all that is wanted.
 inline void add_all_rows(group_table& table, const std::vector<const column*>& keys, std::size_t rows,
                          const std::vector<group_collector*>& collectors) {
   std::vector<std::uint32_t> group_of;
@@ -108,7 +109,7 @@ inline void add_all_rows(group_table& table, const std::vector<const column*>& k
     for (std::size_t done = 0; done < group_of.size(); done += rows_of_keys) {
       const std::size_t now = std::min(rows_of_keys, group_of.size() - done);
       const auto needs = [&](const group_collector* one) { return one->needs_groups(first + done, now); };
-      if (std::ranges::any_of(collectors, needs)) needed.push_back(done);
+      if (collectors.empty() || std::ranges::any_of(collectors, needs)) needed.push_back(done);
     }
     // What was not answered, because it is here or for another reason: keys are copied, if few of them are away. A walk
     // would fetch these, and ahead of it those of the next rows, about which nobody could be asked then.
@@ -135,6 +136,7 @@ inline void add_all_rows(group_table& table, const std::vector<const column*>& k
 
 FAR_LIBRARY_CODE dataframe dataframe::group_by(const std::vector<std::string>& keys,
                                                const std::vector<wanted>& aggregates) const {
+  require_equal_columns();
   std::vector<const column*> key_columns;
   for (const std::string& name : keys) key_columns.push_back(&(*this)[name]);
   std::set<std::string> walked(keys.begin(), keys.end());

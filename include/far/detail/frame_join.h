@@ -194,6 +194,8 @@ class index_prober {
 }  // namespace detail
 
 FAR_LIBRARY_CODE dataframe dataframe::join(const dataframe& right, std::string_view on, join_kind kind) const {
+  require_equal_columns();
+  right.require_equal_columns();
   const column& left_values = (*this)[on];
   const column& right_values = right[on];
   if (left_values.type() != right_values.type()) {
@@ -201,9 +203,9 @@ FAR_LIBRARY_CODE dataframe dataframe::join(const dataframe& right, std::string_v
   }
   const detail::joined_rows rows = detail::join_rows(in_, left_values, right_values, kind);
   dataframe joined = take(rows.left);
-  for (const auto& [name, values] : right.columns_) {
-    if (name == on) continue;
-    joined.add(has(name) ? name + "_right" : name, detail::take_or_null(values, rows.right));
+  for (const auto& one : right.columns_) {
+    if (one->name == on) continue;
+    joined.add(has(one->name) ? one->name + "_right" : one->name, detail::take_or_null(one->values, rows.right));
   }
   return joined;
 }

@@ -56,10 +56,12 @@ class walk {
 
   [[nodiscard]] bool passes() const { return passes_; }
 
-  // The numbers from `first` on, up to the end of their chunk, and at most `count`.
+  // The numbers from `first` on, up to the end of their chunk, and at most `count`. Throws std::logic_error when there
+  // is none: who walks until it has all would do so for ever.
   template <typename T>
   [[nodiscard]] std::span<const T> chunk(const vector<T>& of, const scope& here, std::size_t first,
                                          std::size_t count) const {
+    if (first >= of.size() && count > 0) throw std::logic_error("a column has fewer rows than its data frame");
     return passes_ ? of.chunk(here, first, count, non_temporal) : of.chunk(here, first, count);
   }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "far/detail/between.h"
 #include "far/detail/reduction.h"
 #include "far/summary.h"
 
@@ -80,9 +81,7 @@ class group_medians {
     const std::size_t first = first_of_[group];
     const std::size_t end = first_of_[group + 1];
     if (first == end) return std::nullopt;
-    const auto low = static_cast<double>(number_with_key<T>(searches_[first].lowest));
-    const auto high = static_cast<double>(number_with_key<T>(searches_[end - 1].highest));
-    return low == high ? low : low / 2 + high / 2;
+    return median_between(number_with_key<T>(searches_[first].lowest), number_with_key<T>(searches_[end - 1].highest));
   }
 
  private:

@@ -28,9 +28,7 @@ class row_questions {
   row_questions(const group_table::in_far_tier& groups, const column& of, const reduction& numbers,
                 const keyed_rows& wanted)
       : columns_(groups.columns), numbers_(numbers), rows_(wanted) {
-    // A column may be in another far heap than the frame.
-    const auto is_elsewhere = [&](const column* one) { return &one->home().home() != &of.home().home(); };
-    if (groups.keys.empty() || std::ranges::any_of(columns_, is_elsewhere)) return;
+    if (groups.keys.empty()) return;
     if (wanted.wants_numbers()) columns_.push_back(&of);
     numbers_.kind = reduction_kind::of_rows;
     numbers_.groups = static_cast<std::uint8_t>(groups.groups);

@@ -310,7 +310,7 @@ void replicated_channel::on_transfer(std::size_t member, completion ended) {
   part& moved = parts_[index];
   int code = ended.error_code;
   if (code == 0 && !shared_.still_valid(member)) code = ESTALE;
-  if (code != 0 && code != ENOTSUP) shared_.note_error(member, code);
+  if (code != 0 && !is_unanswered(code)) shared_.note_error(member, code);
   // One copy is gone. Another one, which could not be read, may still be there.
   const bool is_less = code == ESTALE && moved.op == operation::read && moved.error_code != 0;
   if (code != 0 && !is_less) moved.error_code = code;
@@ -375,7 +375,7 @@ void replicated_channel::end_part(std::uint32_t index) {
 
 void replicated_channel::end_request(std::uint32_t index) {
   const int code = requests_[index].error_code;
-  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || code == ENOTSUP || code == EXDEV;
+  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || is_unanswered(code) || code == EXDEV;
   ended_.push_back({.cookie = requests_[index].cookie,
                     .error_code = code != 0 && !(is_passed_on && requests_[index].op == operation::read) ? EIO : code,
                     .source = requests_[index].is_mixed ? std::uint8_t{0} : requests_[index].source,

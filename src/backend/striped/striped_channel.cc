@@ -191,7 +191,7 @@ void striped_channel::end_if_done(std::uint32_t index) {
 void striped_channel::end_request(std::uint32_t index) {
   const taken_request& whole = requests_[index];
   const int code = whole.error_code;
-  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || code == ENOTSUP;
+  const bool is_passed_on = code == ESTALE || code == ETIMEDOUT || is_unanswered(code);
   ended_.push_back({.cookie = whole.cookie,
                     .error_code = code != 0 && !(is_passed_on && whole.op == operation::read) ? EIO : code,
                     .source = whole.is_mixed ? std::uint8_t{0} : whole.source,

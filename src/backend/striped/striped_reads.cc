@@ -190,7 +190,7 @@ void striped_channel::on_read(std::size_t member, const completion& ended) {
   read_part& part = parts_[index];
   int code = ended.error_code;
   if (code == 0 && !shared_.members.still_valid(member)) code = ESTALE;
-  if (code != 0 && code != ENOTSUP) shared_.members.note_error(member, code);
+  if (code != 0 && !is_unanswered(code)) shared_.members.note_error(member, code);
   part.has_failed |= code != 0;
   if (code != 0) part.failed |= bit(member);
   if (is_refusal(code) && part.plan.how == read_plan::outcome::direct) {
@@ -214,7 +214,7 @@ void striped_channel::end_attempt(std::uint32_t index) {
     part.lane = none;
     next_retry_ns_ = 0;
   }
-  if (part.has_failed) return part.error_code == ENOTSUP ? end_part(index, ENOTSUP) : attempt(index);
+  if (part.has_failed) return is_unanswered(part.error_code) ? end_part(index, part.error_code) : attempt(index);
   if (part.request != none) {
     taken_request& whole = requests_[part.request];
     const std::uint8_t source = part.plan.how == read_plan::outcome::decoded

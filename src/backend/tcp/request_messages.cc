@@ -191,6 +191,17 @@ void request_messages::rewind() {
   cursor_bytes_ = 0;
 }
 
+// EIO: a slot that we hold and the server does not, or that its disk does not return. A call fails when its blocks do
+// not come from the disk in time; the next one may be answered.
+int request_messages::code_of(wire::status outcome) {
+  switch (outcome) {
+    case wire::status::ok: return 0;
+    case wire::status::unknown_call: return ENOTSUP;
+    case wire::status::call_failed: return EAGAIN;
+    default: return EIO;
+  }
+}
+
 bool request_messages::finish(message& answered, wire::status outcome, transfer_queue& pending, std::uint32_t epoch,
                               std::uint64_t now_ns, const completion_sink* sink) {
   if (outcome == wire::status::bad_checksum) return false;
@@ -204,9 +215,7 @@ bool request_messages::finish(message& answered, wire::status outcome, transfer_
     return true;
   }
   if (&answered == ping_message_) ping_message_ = nullptr;
-  const bool is_refused = outcome == wire::status::unknown_call || outcome == wire::status::call_failed;
-  // A slot that we hold and the server does not, or that its disk does not return.
-  const int code = outcome == wire::status::ok ? 0 : is_refused ? ENOTSUP : EIO;
+  const int code = code_of(outcome);
   if (code == EIO && answered.part_count > 1) {
     divide(answered, pending, sink);
   } else {

@@ -64,6 +64,7 @@ class request_messages {
   void validate(std::uint32_t epoch, bool is_ready) const;
 
  private:
+  [[nodiscard]] static int code_of(wire::status outcome);
   void build_reserved(std::uint32_t epoch, bool wants_ping, std::uint64_t now_ns);
   void fill(message& outgoing, transfer_queue& pending, std::uint32_t epoch) const;
   void encode(message& outgoing) const;
