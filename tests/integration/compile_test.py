@@ -178,6 +178,7 @@ class Code(Directory):
         self.assertIn(("find", "guard", True, "read"), said)
         self.assertIn(("find", "guard", False, "behind an access of the same object"), said)
         self.assertIn(("until", "stream", False, "the loop has more than one exit, or not at its end"), said)
+        self.assertIn(("find", "loop", False, "no access of it that may be far is a stream, gather or column of some length"), said)
         self.assertTrue(all(line["file"].endswith("loops.c") and line["line"] > 0 for line in lines
                             if line["function"] == "triad"), lines)
         remarks = compiled(CLANG, "-O3", "-c", "-I", INCLUDE, "-Rpass=farheap", SOURCES / "loops.c", "-o", os.devnull)
