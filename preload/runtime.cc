@@ -322,8 +322,7 @@ result<std::unique_ptr<pager::pager>> create_pager(const runtime& starting,
 // natively.
 void start() {
   const platform::runtime_mark allocate_locally;
-  // Constructors of libraries that the program is linked to have run, and may have started threads.
-  const bool others_run = __libc_single_threaded == 0;
+  const bool others_run = __libc_single_threaded == 0;  // constructors of libraries have run, and perhaps started some
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
