@@ -64,8 +64,10 @@ llvm::Constant* emitter::shared() {
   return found;
 }
 
-// The table and its mask change when the runtime begins to serve, before functions of the program run: the guards of a
-// function may share them, and loops load them once.
+// The table and its mask change once, before functions of the program run: when its first constructor joins
+// (support.c), or, for libraries that have joined before the runtime serves, then, unless there are threads
+// (serve_compiled_code()). So the guards of a function may share them, and loops load them once. Left out are functions
+// that run before their library's constructors, such as resolvers of indirect functions, in threads that these start.
 llvm::Value* emitter::load(llvm::IRBuilder<>& at, field wanted) {
   const auto index = static_cast<unsigned>(wanted);
   llvm::LoadInst* const one =

@@ -13,7 +13,7 @@ class OptimizationRemarkEmitter;
 namespace far::compiler {
 
 struct finding {
-  const char* kind;  // "stream", "gather", "guard", "copy"
+  const char* kind;  // "stream", "gather", "guard", "copy"; "loop": one without any of the first two
   bool done;         // false: there is none, for the reason that `why` gives
   std::string why;
 };

@@ -72,6 +72,8 @@ class splitter : function_pass {
   bool merge(plan& chosen, const column& fresh);
   void choose_watch(llvm::Loop& loop, plan& chosen);
   void choose_chunks(plan& chosen);
+  const char* why_not_looked_at(const llvm::Loop& loop);
+  std::nullopt_t refuse(const llvm::Loop& loop, const char* why);
   void report(const plan& chosen, const char* why_not);
   static bool wants_quiet_body(const plan& one, llvm::ArrayRef<plan> all);
   void expand(plan& one);
@@ -413,17 +415,33 @@ void splitter::report(const plan& chosen, const char* why_not) {
   }
 }
 
+const char* splitter::why_not_looked_at(const llvm::Loop& loop) {
+  if (!loop.isLoopSimplifyForm()) return "its beginning or its end is not a single block";
+  if (!loop.isLCSSAForm(dominators_)) return "values leave it in another way than by its exits";
+  return nullptr;
+}
+
+// Of a loop without anything to report on by itself.
+std::nullopt_t splitter::refuse(const llvm::Loop& loop, const char* why) {
+  chosen_report().add(*loop.getHeader()->getTerminator(), remarks_, {"loop", false, why});
+  return std::nullopt;
+}
+
 // Only plans: splitting one loop changes what scalar evolution knows about the others.
 std::optional<plan> splitter::look_at(llvm::Loop& loop) {
-  if (!loop.isLoopSimplifyForm() || !loop.isLCSSAForm(dominators_)) return std::nullopt;
+  if (const char* const why = why_not_looked_at(loop)) return refuse(loop, why);
   plan chosen{};
   chosen.loop = &loop;
   find_streams(loop, chosen);
   find_columns(loop, chosen);
   find_gathers(loop, chosen);
-  if (chosen.streams.empty() && !chosen.looks_ahead()) return std::nullopt;
+  if (chosen.streams.empty() && !chosen.looks_ahead()) {
+    return refuse(loop, "no access of it that may be far is a stream, gather or column of some length");
+  }
   choose_watch(loop, chosen);
-  if (chosen.streams.empty() && !chosen.looks_ahead()) return std::nullopt;
+  if (chosen.streams.empty() && !chosen.looks_ahead()) {
+    return refuse(loop, "its columns are not reported beside its walks");
+  }
   const char* const why_not = chosen.is_watched ? nullptr : why_not_split(loop, chosen);
   if (why_not == nullptr && !chosen.is_watched) {
     choose_chunks(chosen);

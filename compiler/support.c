@@ -3,17 +3,12 @@
 #include "support.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <far/detail/compiled.h>
 #include <far/hint.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 /* How far ahead of the loop its streams are fetched. */
 static const uint64_t window_bytes = 256 << 10;
@@ -297,56 +292,9 @@ HIDDEN void* __farheap_local_new(size_t bytes) {
   return block != NULL ? block : _Znwm(bytes);
 }
 
-/* Runs the program again, by `farheap run`: FARHEAP_LOCAL says that it wants far memory, and nobody has started the
- * runtime. Only once: the variable is gone then, so that what the machine cannot do runs natively. */
-static void start_runtime(int count, char** arguments) {
-  const char* const local = secure_getenv("FARHEAP_LOCAL");
-  if (local == NULL || *local == 0) return;
-  static const struct {
-    const char* variable;
-    const char* option;
-  } passed[] = {{"FARHEAP_FAR", "--far"},       {"FARHEAP_FAULT_MODE", "--fault-mode"},
-                {"FARHEAP_POLICY", "--policy"}, {"FARHEAP_FREE_AHEAD", "--free-ahead"},
-                {"FARHEAP_BATCH", "--batch"},   {"FARHEAP_STATS_JSON", "--stats-json"}};
-  char program[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-  const char** const command = calloc((size_t)count + 4 + 2 * sizeof passed / sizeof *passed + 3, sizeof *command);
-  if (length <= 0 || command == NULL) return;
-  program[length] = 0;
-  size_t used = 0;
-  command[used++] = "farheap";
-  command[used++] = "run";
-  command[used++] = "--local";
-  command[used++] = local;
-  for (size_t i = 0; i < sizeof passed / sizeof *passed; ++i) {
-    const char* const value = getenv(passed[i].variable);
-    if (value == NULL || *value == 0) continue;
-    command[used++] = passed[i].option;
-    command[used++] = value;
-  }
-  command[used++] = "--";
-  command[used++] = program;
-  for (int i = 1; i < count; ++i) command[used++] = arguments[i];
-  const char* const kept = strdup(local);
-  if (kept != NULL) command[3] = kept;
-  unsetenv("FARHEAP_LOCAL");
-  execvp("farheap", (char**)(uintptr_t)command);
-  fprintf(stderr,
-          "farheap: FARHEAP_LOCAL is set, and the command farheap cannot be started: %s; install it where PATH leads, "
-          "or unset FARHEAP_LOCAL to run without far memory\n",
-          strerror(errno));
-  _exit(127);
-}
-
-/* A library may be opened in the middle of a run, which must not begin again. */
-static bool is_in_program(void) {
-  Dl_info program, here;
-  return dladdr((void*)getauxval(AT_PHDR), &program) == 0 || dladdr(&__farheap_compiled, &here) == 0 ||
-         program.dli_fbase == here.dli_fbase;
-}
-
-/* For each library: its own. The C library hands the program's arguments to constructors. */
-__attribute__((constructor)) static void join(int count, char** arguments) {
+/* The program's and each library's own. Before all other constructors of it, whose code has guards, and behind all
+ * other destructors: the states that a guard looks at must not change while it runs. */
+__attribute__((constructor(0))) static void join(void) {
   far_compiled_join_call* call = far_compiled_join;
   far_compiled_find_objects_call* find = far_compiled_find_objects;
   far_compiled_thread_memory_call* memory = far_compiled_thread_memory;
@@ -356,11 +304,10 @@ __attribute__((constructor)) static void join(int count, char** arguments) {
   if (memory == NULL) *(void**)(void*)&memory = dlsym(NULL, "far_compiled_thread_memory");
   __farheap_thread_memory = memory;
   if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_join");
-  if (call != NULL) return call(&__farheap_compiled);
-  if (is_in_program()) start_runtime(count, arguments);
+  if (call != NULL) call(&__farheap_compiled);
 }
 
-__attribute__((destructor)) static void leave(void) {
+__attribute__((destructor(0))) static void leave(void) {
   far_compiled_leave_call* call = far_compiled_leave;
   if (call == NULL) *(void**)(void*)&call = dlsym(NULL, "far_compiled_leave");
   if (call != NULL) call(&__farheap_compiled);

@@ -18,6 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "driver_options.h"
+
+namespace far::compiler {
 namespace {
 
 constexpr int exit_failure = 1;
@@ -56,8 +59,9 @@ struct request {
   bool lto = false;                  // the passes run when it is linked
   bool links = true;                 // unless an option says otherwise
   std::string language;              // of the files that follow; by their names if it is empty or "none"
-  std::vector<std::string> inputs;   // files, other than headers
-  bool libraries = false;            // -lNAME
+  bool any_input = false;            // a file other than a header, or words for the linker
+  bool makes_library = false;        // -shared
+  std::vector<std::string> linked;   // files that go to the linker as they are
   bool no_c_library = false;         // -nostdlib and the like
   bool c_library = false;            // named nevertheless
   bool foreign = false;              // for another processor, another system, or the kernel
@@ -65,84 +69,13 @@ struct request {
   std::string width;                 // -m32 and the like, which count more than the target, wherever they stand
   std::string object_bytes;          // of -ffar-objects, or empty
   std::string profile;               // a folder of `farheap trace`, or empty
-  std::vector<std::string> passed;   // clang's own
+  std::vector<std::string> passed;   // clang's own, without
+  std::vector<std::string> behind;   // "--" and the files that follow it
   std::vector<std::string> options;  // the plugin's
 };
 
 bool starts_with(std::string_view text, std::string_view with) {
   return text.substr(0, with.size()) == with;
-}
-
-// Options of clang whose argument is the next word, which is then not an input file.
-bool takes_next(std::string_view option) {
-  constexpr std::array with_argument{"-o",
-                                     "-x",
-                                     "-I",
-                                     "-L",
-                                     "-D",
-                                     "-U",
-                                     "-l",
-                                     "-include",
-                                     "-imacros",
-                                     "-isystem",
-                                     "-iquote",
-                                     "-idirafter",
-                                     "-MF",
-                                     "-MT",
-                                     "-MQ",
-                                     "-Xlinker",
-                                     "-Xclang",
-                                     "-Xassembler",
-                                     "-Xpreprocessor",
-                                     "-mllvm",
-                                     "-target",
-                                     "-arch",
-                                     "-T",
-                                     "-u",
-                                     "-z",
-                                     "-e",
-                                     "-iprefix",
-                                     "-iwithprefix",
-                                     "-iwithprefixbefore",
-                                     "-isysroot",
-                                     "-framework",
-                                     "-rpath",
-                                     "-B",
-                                     "-F",
-                                     "--param",
-                                     "-aux-info",
-                                     "-G",
-                                     "-A",
-                                     "-dumpbase",
-                                     "-dumpdir",
-                                     "-serialize-diagnostics",
-                                     "--serialize-diagnostics",
-                                     "--sysroot"};
-  return std::any_of(with_argument.begin(), with_argument.end(), [&](const char* one) { return option == one; });
-}
-
-bool prevents_linking(std::string_view option) {
-  constexpr std::array some{"-c",
-                            "-S",
-                            "-E",
-                            "-M",
-                            "-MM",
-                            "-fsyntax-only",
-                            "-r",
-                            "--precompile",
-                            "--analyze",
-                            "-emit-ast",
-                            "--version",
-                            "-###",
-                            "--help",
-                            "-emit-pch",
-                            "--compile",
-                            "--assemble",
-                            "--preprocess",
-                            "-verify-pch",
-                            "--emit-static-lib",
-                            "--driver-mode=cpp"};
-  return std::any_of(some.begin(), some.end(), [&](const char* one) { return option == one; });
 }
 
 bool is_own(std::string_view option) {
@@ -200,81 +133,69 @@ void read_target(std::string_view target, request& wanted) {
   return is_wide && !wanted.foreign;
 }
 
-// Whether the file becomes a precompiled header, which is not linked: by the language that -x says, or by its name.
-bool is_header(std::string_view path, const std::string& language) {
-  constexpr std::array endings{".h", ".hh", ".hp", ".hpp", ".hxx", ".h++", ".H"};
-  if (!language.empty() && language != "none") return language.find("header") != language.npos;
-  const std::string ending = std::filesystem::path(path).extension().string();
-  return std::find(endings.begin(), endings.end(), ending) != endings.end();
+void read_input(const std::string& path, request& wanted) {
+  if (is_header(path, wanted.language)) return;
+  wanted.any_input = true;
+  wanted.c_library |= starts_with(std::filesystem::path(path).filename().string(), "libc.");
+  if (is_linked(path, wanted.language)) wanted.linked.push_back(path);
 }
 
-// Options for the linker, one after the other with commas in between, that make an object of objects.
-bool makes_object(std::string_view options) {
-  for (std::string_view rest = options; !rest.empty();) {
-    const std::string_view one = rest.substr(0, rest.find(','));
-    if (one == "-r" || one == "--relocatable" || one == "-relocatable") return true;
-    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
-  }
-  return false;
+void read_linker_words(std::string_view words, request& wanted) {
+  wanted.links &= !makes_object(words);
+  wanted.makes_library |= makes_library(words);
 }
 
-// Reads the option at `words[i]` and its argument, and returns how many words these are.
-std::size_t read_option(const std::vector<std::string>& words, std::size_t i, request& wanted) {
+void read_option(const std::string& option, const std::string& argument, request& wanted) {
+  if (option == "-target") read_target(argument, wanted);
+  if (option == "-l") wanted.c_library |= argument == "c";
+  if (option == "-x" || option == "--language") wanted.language = argument;
+  if (option == "-Xlinker" || option == "--for-linker") read_linker_words(argument, wanted);
+}
+
+// One that takes no further word.
+void read_option(std::string_view option, request& wanted) {
   constexpr std::string_view target = "--target=";
   constexpr std::string_view linker = "-Wl,";
   constexpr std::string_view language = "-x";
-  const std::string_view option = words[i];
-  if (takes_next(option) && i + 1 < words.size()) {
-    if (option == "-target") read_target(words[i + 1], wanted);
-    if (option == "-l") wanted.c_library |= words[i + 1] == "c";
-    if (option == "-x") wanted.language = words[i + 1];
-    if (option == "-Xlinker") wanted.links &= !makes_object(words[i + 1]);
-    return 2;
-  }
   wanted.links &= !prevents_linking(option);
-  if (starts_with(option, "-flto")) wanted.lto = true;
+  if (option == "-flto" || starts_with(option, "-flto=")) wanted.lto = true;
   if (option == "-fno-lto") wanted.lto = false;
+  if (option == "-shared" || option == "--shared") wanted.makes_library = true;
   if (starts_with(option, target)) read_target(option.substr(target.size()), wanted);
   if (option == "-mcmodel=kernel") wanted.foreign = true;
-  if (starts_with(option, linker)) wanted.links &= !makes_object(option.substr(linker.size()));
+  if (starts_with(option, linker)) read_linker_words(option.substr(linker.size()), wanted);
   if (starts_with(option, language)) wanted.language = option.substr(language.size());
   if (option == "-m32" || option == "-mx32" || option == "-m16" || option == "-m64") wanted.width = option;
   if (option == "-nostdlib" || option == "-nodefaultlibs" || option == "-nolibc") wanted.no_c_library = true;
   if (option == "-lc" || starts_with(option, "-l:libc.")) wanted.c_library = true;
-  if (starts_with(option, "-l")) {
-    wanted.libraries = true;
-  } else if ((!starts_with(option, "-") || option == "-") && !is_header(option, wanted.language)) {
-    wanted.c_library |= starts_with(std::filesystem::path(option).filename().string(), "libc.");
-    wanted.inputs.emplace_back(option);
+}
+
+// Reads the word at `words[i]`, and its argument, and returns how many words these are. What is clang's is passed on.
+std::size_t read_word(std::string_view name, const std::vector<std::string>& words, std::size_t i, request& wanted) {
+  const std::string& word = words[i];
+  if (take_own(name, word, wanted)) return 1;
+  wanted.any_input |= is_linker_input(word);
+  wanted.passed.push_back(word);
+  if (takes_next(word) && i + 1 < words.size()) {
+    read_option(word, words[i + 1], wanted);
+    wanted.passed.push_back(words[i + 1]);
+    return 2;
+  }
+  if (starts_with(word, "-") && word != "-") {
+    read_option(word, wanted);
+  } else {
+    read_input(word, wanted);
   }
   return 1;
 }
 
-// The words of a response file (@FILE), as clang reads it: with quotation marks and backslashes. None if it cannot be
-// read; clang will say so.
-std::vector<std::string> words_of(const std::string& path) {
-  std::ifstream file(path);
-  std::vector<std::string> words;
-  std::string word;
-  bool in_word = false;
-  char quote = 0;
-  for (char letter = 0; file.get(letter);) {
-    if (quote == 0 && std::isspace(static_cast<unsigned char>(letter)) != 0) {
-      if (in_word) words.push_back(std::exchange(word, ""));
-      in_word = false;
-      continue;
-    }
-    in_word = true;
-    if (letter == quote) {
-      quote = 0;
-    } else if (quote == 0 && (letter == '"' || letter == '\'')) {
-      quote = letter;
-    } else if (letter != '\\' || quote == '\'' || file.get(letter)) {
-      word += letter;
-    }
-  }
-  if (in_word) words.push_back(word);
-  return words;
+// Reads the words up to the first "--", behind which all are files, and then these.
+void read_words(std::string_view name, const std::vector<std::string>& words, request& wanted) {
+  std::size_t i = 0;
+  while (i < words.size() && words[i] != "--") i += read_word(name, words, i, wanted);
+  if (i >= words.size()) return;
+  wanted.behind.assign(words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+  for (std::size_t k = i + 1; k < words.size(); ++k) read_input(words[k], wanted);
 }
 
 // Appends the words, and in place of response files what these say, which may be of further ones.
@@ -289,16 +210,6 @@ void expand(std::string_view name, const std::vector<std::string>& words, int de
       expand(name, words_of(word.substr(1)), depth + 1, all);
     }
   }
-}
-
-// As clang reads it in a response file.
-std::string quoted(const std::string& word) {
-  std::string text = "\"";
-  for (const char letter : word) {
-    if (letter == '"' || letter == '\\') text += '\\';
-    text += letter;
-  }
-  return text + "\"\n";
 }
 
 // A response file of these words. It has no name, and is gone when clang is: nobody would remove it, as clang takes the
@@ -318,28 +229,31 @@ std::string response_file(std::string_view name, const std::vector<std::string>&
   return "@/proc/self/fd/" + std::to_string(file);
 }
 
-// Words of response files with options of ours are put into another one, as clang would not know these. They may be
-// more than a command line has room for.
+// Words of response files are put into others where options of ours are among them, which clang would not know, or the
+// "--" that the support has to be in front of. They may be more than a command line has room for.
 request read_arguments(std::string_view name, const std::vector<std::string>& given) {
   request wanted;
   wanted.for_cxx = name.size() >= 2 && name.substr(name.size() - 2) == "++";
   std::vector<std::string> all;
   expand(name, given, 0, all);
-  const std::ptrdiff_t own = std::count_if(all.begin(), all.end(), is_own);
-  const bool are_in_files = own != std::count_if(given.begin(), given.end(), is_own);
-  all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& one) { return take_own(name, one, wanted); }),
-            all.end());
-  for (std::size_t i = 0; i < all.size();) i += read_option(all, i, wanted);
+  read_words(name, all, wanted);
   if (std::find(all.begin(), all.end(), "--driver-mode=cl") != all.end()) {
     fail(name, "'--driver-mode=cl' is a command line for Windows, where there is no far memory; use clang-cl");
   }
-  if (are_in_files) {
-    wanted.passed.push_back(response_file(name, all));
-  } else {
-    std::remove_copy_if(given.begin(), given.end(), std::back_inserter(wanted.passed), is_own);
+  const auto matters = [](const std::string& word) { return is_own(word) || word == "--"; };
+  if (std::count_if(all.begin(), all.end(), matters) != std::count_if(given.begin(), given.end(), matters)) {
+    wanted.passed = {response_file(name, wanted.passed)};
+    if (!wanted.behind.empty()) wanted.behind = {response_file(name, wanted.behind)};
+  } else if (all != given) {
+    request as_given = wanted;
+    as_given.passed.clear();
+    as_given.behind.clear();
+    read_words(name, given, as_given);
+    wanted.passed = std::move(as_given.passed);
+    wanted.behind = std::move(as_given.behind);
   }
   // The support is for x86-64 and Linux, and so are the passes.
-  wanted.links &= (wanted.libraries || !wanted.inputs.empty()) && is_for_us(wanted);
+  wanted.links &= wanted.any_input && is_for_us(wanted);
   return wanted;
 }
 
@@ -368,6 +282,8 @@ bool has_bitcode(const std::string& path) {
   constexpr std::string_view archive = "!<arch>\n";
   constexpr std::size_t header_bytes = 60;
   constexpr std::size_t size_at = 48;
+  std::error_code failure;
+  if (!std::filesystem::is_regular_file(path, failure)) return false;  // a pipe can be read once
   std::ifstream file(path, std::ios::binary);
   std::array<char, 8> begin{};
   if (!file.read(begin.data(), begin.size())) return false;
@@ -389,7 +305,7 @@ bool has_bitcode(const std::string& path) {
 // know them, or compile them without the passes.
 void check_inputs(std::string_view name, const request& wanted) {
   if (!wanted.links || wanted.lto || wanted.off) return;
-  for (const std::string& input : wanted.inputs) {
+  for (const std::string& input : wanted.linked) {
     if (!has_bitcode(input)) continue;
     fail(name, "'" + input + "' was compiled with -flto; link it with -flto, too, which is when the passes run");
   }
@@ -459,10 +375,12 @@ std::string find_clang(std::string_view name, bool for_cxx) {
 
 // The passes run once: while compiling, or, with -flto, in the linker, which sees whole functions after inlining (all
 // but the one that reads the marks of hot members, which would hide addresses from what runs before the linker). Our
-// options come before the user's, so that files and libraries keep their order, and the support library comes last,
-// after everything that refers to it.
+// options come before the user's, so that files and libraries keep their order. The support library is found by a
+// symbol that the linker is told to look for, so it may stand before files, as those behind "--".
 std::vector<std::string> command_of(std::string_view name, const request& wanted) {
-  std::vector<std::string> command{find_clang(name, wanted.for_cxx)};
+  // One FARHEAP_CLANG serves both wrappers.
+  std::vector<std::string> command{find_clang(name, wanted.for_cxx),
+                                   wanted.for_cxx ? "--driver-mode=g++" : "--driver-mode=gcc"};
   // No warnings about what a step does not use.
   command.emplace_back("--start-no-unused-arguments");
   if (!wanted.off) {
@@ -507,6 +425,9 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
     }
     command.emplace_back("--start-no-unused-arguments");
     command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
+    if (!wanted.makes_library && !runs_alone) {
+      command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_restart"});
+    }
     // What the runtime looks for in the program.
     if (!wanted.object_bytes.empty() && !wanted.off) {
       command.emplace_back("-Wl,--export-dynamic-symbol=far_compiled_object_bytes");
@@ -515,6 +436,7 @@ std::vector<std::string> command_of(std::string_view name, const request& wanted
                    {"-Xlinker", find_part(name, runs_alone ? "libfarheap-alone.a" : "libfarheap-compiled.a")});
     command.emplace_back("--end-no-unused-arguments");
   }
+  command.insert(command.end(), wanted.behind.begin(), wanted.behind.end());
   return command;
 }
 
@@ -529,9 +451,7 @@ std::vector<std::string> make_command(std::string_view name, const std::vector<s
   return command_of(name, wanted);
 }
 
-}  // namespace
-
-int main(int count, char** arguments) {
+int run(int count, char** arguments) {
   const std::string name = std::filesystem::path(arguments[0]).filename().string();
   for (int i = 1; i < count; ++i) {
     if (std::string_view(arguments[i]) != "--farheap-help") continue;
@@ -549,4 +469,11 @@ int main(int count, char** arguments) {
   const std::string begin = "cannot start '" + command[0] + "': " + std::strerror(errno);
   if (errno == E2BIG) fail(name, begin + "; put words into a response file, @FILE", exit_not_executable);
   fail(name, begin + "; install clang-19 (scripts/install-packages compiler)", exit_not_executable);
+}
+
+}  // namespace
+}  // namespace far::compiler
+
+int main(int count, char** arguments) {
+  return far::compiler::run(count, arguments);
 }

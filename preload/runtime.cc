@@ -1,6 +1,7 @@
 #include "preload/runtime.h"
 
 #include <fcntl.h>
+#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -321,6 +322,7 @@ result<std::unique_ptr<pager::pager>> create_pager(const runtime& starting,
 // natively.
 void start() {
   const platform::runtime_mark allocate_locally;
+  const bool others_run = __libc_single_threaded == 0;  // constructors of libraries have run, and perhaps started some
   result<settings> read = read_settings();
   if (!read) refuse_to_start(read.error());
   if (!read.value().active) return;
@@ -368,7 +370,7 @@ void start() {
   the_runtime = starting;
   serving.store(starting->pager.get(), std::memory_order_release);
   pager::serve_hints(*starting->pager, take_hint);
-  pager::serve_compiled_code(*starting->pager);
+  pager::serve_compiled_code(*starting->pager, others_run);
   serve_forks(*starting->pager);
   watch_thread_ends();
   static_cast<void>(read_process_usage());  // opens its file before the program begins

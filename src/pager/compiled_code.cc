@@ -20,10 +20,12 @@ const std::uint64_t* has_evicted FAR_GUARDED_BY(listing) = nullptr;  // set: a p
 
 std::atomic<page_guard*> serving{nullptr};
 
-// The table comes first: a guard that already sees the mask must not look beyond the end of the table before.
-void tell(far_compiled& code) FAR_REQUIRES(listing) {
+// The table comes first. That is not enough for code that runs meanwhile: compilers load the table and the mask once
+// for a whole function (compiler/emit.cc), in any order, and a guard with the mask and the table before would look
+// beyond the end of that table, of one byte.
+void tell(far_compiled& code, bool may_run) FAR_REQUIRES(listing) {
   if (has_evicted == nullptr) return;
-  if (states != nullptr) {
+  if (states != nullptr && !may_run) {
     __atomic_store_n(&code.states, states, __ATOMIC_RELAXED);
     __atomic_store_n(&code.mask, engine::residency::last_number, __ATOMIC_RELEASE);
   }
@@ -32,13 +34,13 @@ void tell(far_compiled& code) FAR_REQUIRES(listing) {
 
 }  // namespace
 
-void serve_compiled_code(page_guard& guard) {
+void serve_compiled_code(page_guard& guard, bool others_run) {
   serving.store(&guard, std::memory_order_release);
   const platform::signal_shield shield;
   const lock_guard held(listing);
   has_evicted = guard.has_evicted();
   states = guard.states_by_number();
-  for (far_compiled* code = joined; code != nullptr; code = code->next) tell(*code);
+  for (far_compiled* code = joined; code != nullptr; code = code->next) tell(*code, others_run);
 }
 
 void join_compiled_code(far_compiled& joining) {
@@ -46,7 +48,7 @@ void join_compiled_code(far_compiled& joining) {
   const lock_guard held(listing);
   joining.next = joined;
   joined = &joining;
-  tell(joining);
+  tell(joining, false);
 }
 
 void leave_compiled_code(const far_compiled& leaving) {

@@ -13,8 +13,9 @@ namespace far::pager {
 
 // From now on the guards of the process check this pager's far heap, if it keeps its states by address
 // (options::states_by_address), and streams go to the part that serves hints (hints.h). Once in a process; the pager
-// stays to its end.
-void serve_compiled_code(page_guard& guard);
+// stays to its end. `others_run`: threads of the program may be in code that has joined, which then goes without
+// guards, because the compiler takes their data as constant while a function runs.
+void serve_compiled_code(page_guard& guard, bool others_run);
 
 // The work of far_compiled_join() and far_compiled_leave(). A lock is held for a few instructions, with signals
 // blocked; the child of a fork must not find it taken: see lock_compiled_code_for_fork().

@@ -5,7 +5,7 @@ import os
 import re
 
 import support
-from compiling import CLANG, INCLUDE, Directory, compiled
+from compiling import CLANG, CLANGXX, INCLUDE, Directory, compiled
 
 GATHER = ("long at(const long* a, const unsigned* b, long n);\n"
           "long at(const long* a, const unsigned* b, long n) {\n"
@@ -90,7 +90,7 @@ int main(int count, char** names) {
         self.assertNotIn("__farheap", text.read_text())
         # Their words may be too many for a command line, and have anything in them.
         quoted = self.source("quoted.c", '_Static_assert(sizeof NAME == sizeof "a  / b", NAME);\n')
-        self.source("inner", r"""--farheap-off -c '-DNAME="a  \\ b"'""")
+        self.source("inner", r"""--farheap-off -c '-DNAME="a  \\\\ b"'""")
         self.source("outer", f"@{inner} {quoted}" + " -DX" * 600_000)
         self.assertEqual(compiled(CLANG, f"@{outer}", "-o", self.directory / "quoted.o"), "")
         # One without options of ours is passed as it is.
@@ -100,6 +100,93 @@ int main(int count, char** names) {
         self.source("inner", f"--farheap-off @{inner}")
         said = compiled(CLANG, f"@{outer}", expected=1)
         self.assertRegex(said, r"^farheap-clang: error: '@.*inner' leads to response files 64 deep; one includes itself\n$")
+
+    # Clang itself is the reference: it prints the words that it was given by a file in the text of a diagnostic.
+    def test_words_of_response_files_are_those_that_clang_reads(self):
+        texts = [r"""'a\'b' 'c\\d' "e\"f" g\ h""", r"""x'y "z' "p 'q" \'r""", "''a '' \"\" b", "a\r\nb\tc\vd", r"e\\f 'g\h'", "last\\"]
+        for text in texts:
+            with self.subTest(text):
+                given = self.source("given", text)
+                wanted = re.findall(r"no such file or directory: '(.*)'", compiled("clang-19", f"@{given}", expected=1))
+                self.assertTrue(wanted)
+                # An option of ours makes the wrapper read the file itself.
+                self.source("given", "--farheap-off " + text)
+                said = compiled(CLANG, f"@{given}", expected=1)
+                self.assertEqual(re.findall(r"no such file or directory: '(.*)'", said), wanted)
+
+    def echo(self):
+        echo = self.source("echo-clang", '#!/bin/sh\n[ "$1" = -dumpversion ] && echo 19.1.7 || printf "%s\\n" "$@"\n')
+        echo.chmod(0o755)
+        return {"FARHEAP_CLANG": str(echo)}
+
+    def test_files_behind_two_dashes_are_linked_with_the_support(self):
+        part = self.source("behind.c", "int part(const int* a, const int* b);\n"
+                                      "int part(const int* a, const int* b) { return a[b[0]]; }\n")
+        main = self.source("dashed.c", "int part(const int*, const int*);\n"
+                                       "int main(void) { int a = 7, b = 0; return part(&a, &b); }\n")
+        program = self.directory / "dashed"
+        words = self.source("words", f"-O2 -o {program} -- {part.name}")
+        for given in [["-O2", "-o", program, "--", part.name, main], [f"@{words}", main],
+                      ["--farheap-no-streams", f"@{words}", main]]:
+            with self.subTest(given):
+                program.unlink(missing_ok=True)
+                self.assertEqual(compiled(CLANG, "-Wall", "-Werror", *given, folder=self.directory), "")
+                compiled(program, expected=7)
+                self.assertIn("__farheap_compiled", compiled("nm", program))
+        # Behind it, a word like an option of ours is a file.
+        said = compiled(CLANG, "-c", "--", "--farheap-off", expected=1)
+        self.assertIn("no such file or directory: '--farheap-off'", said)
+
+    def test_what_clang_links_is_linked_with_the_support(self):
+        archive = "-Wl,--whole-archive,libx.a,--no-whole-archive"
+        for words, is_linked in [(["-shared", archive], True), (["-Xlinker", "x.o"], True), (["-l", "x"], True),
+                                 (["-lx"], True), (["-v"], False), (["-L", "x"], False), (["-c", archive], False),
+                                 (["-MJ", "x.json"], False), (["-include-pch", "x.pch"], False),
+                                 (["-working-directory", "x"], False), (["-cxx-isystem", "x"], False),
+                                 (["-ivfsoverlay", "x"], False), (["-Xarch_host", "-O2"], False),
+                                 (["-Xlinker", "-r", "x.o"], False)]:
+            with self.subTest(words):
+                said = compiled(CLANG, *words, environment=self.echo())
+                self.assertEqual("libfarheap-compiled.a" in said, is_linked, said)
+        for words, restarts in [(["x.o"], True), (["-shared", "x.o"], False), (["-Wl,-shared", "x.o"], False),
+                                (["-Xlinker", "-Bshareable", "x.o"], False)]:
+            with self.subTest(words):
+                self.assertEqual("__farheap_restart" in compiled(CLANG, *words, environment=self.echo()), restarts)
+
+    def test_one_clang_serves_both_wrappers(self):
+        main = self.source("both.cc", "#include <string>\nint main(int count, char**) { return std::string(count, 'a').size() + 6; }\n")
+        program = self.directory / "both"
+        for clang in ["clang-19", "clang++-19"]:
+            with self.subTest(clang):
+                compiled(CLANGXX, "-O0", main, "-o", program, environment={"FARHEAP_CLANG": clang})
+                compiled(program, expected=7)
+                said = compiled(CLANG, "-###", "-xc", main, environment={"FARHEAP_CLANG": clang})
+                self.assertNotIn("-lstdc++", said)
+
+    def test_sources_may_come_from_a_pipe_and_be_bitcode(self):
+        part = self.source("piped.c", GATHER + "int main(void) { return 7; }\n")
+        program = self.directory / "piped"
+        script = f"'{CLANG}' -O2 -x c <(cat '{part}') -o '{program}'"
+        self.assertEqual(compiled("bash", "-c", script), "")
+        compiled(program, expected=7)
+        code = self.directory / "piped.bc"
+        compiled("clang-19", "-O1", "-emit-llvm", "-c", part, "-o", code)
+        renamed = self.directory / "piped.code"
+        renamed.write_bytes(code.read_bytes())
+        for words in [[code], ["-x", "ir", renamed], ["-xir", renamed]]:
+            with self.subTest(words):
+                self.assertEqual(compiled(CLANG, "-O2", *words, "-o", program), "")
+                compiled(program, expected=7)
+                self.assertIn("__farheap_gather", compiled("nm", program))
+        said = compiled(CLANG, "-O2", renamed, "-o", program, expected=1)
+        self.assertIn("was compiled with -flto", said)
+
+    # It sets how many threads the linker may have, where there is -flto.
+    def test_options_about_link_time_optimisation_do_not_ask_for_it(self):
+        part = self.source("jobs.c", GATHER)
+        text = self.directory / "jobs.s"
+        compiled(CLANG, "-O2", "-flto-jobs=2", "-S", part, "-o", text)
+        self.assertIn("__farheap_gather", text.read_text())
 
     def test_what_is_not_linked_is_not_told_of_the_support(self):
         part = self.source("plain.c", "int main(void) { return 7; }\n")

@@ -174,10 +174,10 @@ class Code(Directory):
     def test_the_report_and_the_remarks_say_why(self):
         lines = [json.loads(line) for line in self.report.read_text().splitlines()]
         said = {(line["function"], line["kind"], line["done"], line["why"]) for line in lines}
-        self.assertIn(("triad", "stream", True, "overwritten, step 8"), said)
-        self.assertIn(("find", "guard", True, "read"), said)
-        self.assertIn(("find", "guard", False, "behind an access of the same object"), said)
-        self.assertIn(("until", "stream", False, "the loop has more than one exit, or not at its end"), said)
+        self.assertLessEqual({("triad", "stream", True, "overwritten, step 8"), ("find", "guard", True, "read"),
+            ("find", "guard", False, "behind an access of the same object"),
+            ("until", "stream", False, "the loop has more than one exit, or not at its end"),
+            ("find", "loop", False, "no access of it that may be far is a stream, gather or column of some length")}, said)
         self.assertTrue(all(line["file"].endswith("loops.c") and line["line"] > 0 for line in lines
                             if line["function"] == "triad"), lines)
         remarks = compiled(CLANG, "-O3", "-c", "-I", INCLUDE, "-Rpass=farheap", SOURCES / "loops.c", "-o", os.devnull)

@@ -1,0 +1,126 @@
+#include "driver_options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+namespace far::compiler {
+namespace {
+
+// Words with blanks in between, and at both ends.
+bool has_word(std::string_view words, std::string_view one) {
+  for (std::size_t at = words.find(one); at != words.npos; at = words.find(one, at + 1)) {
+    if (at > 0 && words[at - 1] == ' ' && words[at + one.size()] == ' ') return true;
+  }
+  return false;
+}
+
+bool has_any(std::string_view linker_words, std::string_view wanted) {
+  for (std::string_view rest = linker_words; !rest.empty();) {
+    const std::string_view one = rest.substr(0, rest.find(','));
+    if (has_word(wanted, one)) return true;
+    rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+  }
+  return false;
+}
+
+bool has_language(std::string_view language) {
+  return !language.empty() && language != "none";
+}
+
+std::string ending_of(std::string_view path) {
+  return std::filesystem::path(path).extension().string();
+}
+
+}  // namespace
+
+bool takes_next(std::string_view option) {
+  // All of clang 19's that it takes for Linux, in either spelling.
+  constexpr std::string_view all =
+      " -A -B -D -F -G -I -L -MF -MJ -MQ -MT -T -U -Xanalyzer -Xassembler -Xclang -Xcuda-fatbinary -Xcuda-ptxas"
+      " -Xlinker -Xoffload-linker -Xopenmp-target -Xpreprocessor -arch -arcmt-migrate-report-output -aux-info -b"
+      " -ccc-arcmt-migrate -ccc-gcc-name -ccc-install-dir -ccc-objcmt-migrate -cxx-isystem -dependency-dot"
+      " -dependency-file -dumpbase -dumpdir -e -fdebug-compilation-dir -fexperimental-openacc-macro-override -filelist"
+      " -fmodules-user-build-path -force_load -framework -ftrapv-handler -gen-cdb-fragment-path -iapinotes-modules"
+      " -idirafter -iframework -iframeworkwithsysroot -imacros -imultilib -include -include-pch -init -iprefix -iquote"
+      " -isysroot -isystem -isystem-after -ivfsoverlay -iwithprefix -iwithprefixbefore -iwithsysroot -l -meabi -mllvm"
+      " -mmlir -module-dependency-dir -mthread-model -o -resource-dir -rpath -serialize-diagnostics -stdlib++-isystem"
+      " -target -u -undefined -vfsoverlay -working-directory -x -z --CLASSPATH --analyzer-output --assert"
+      " --bootclasspath --classpath --config --define-macro --dyld-prefix --encoding --extdirs --for-linker"
+      " --force-link --imacros --include --include-directory --include-directory-after --include-with-prefix"
+      " --include-with-prefix-after --include-with-prefix-before --language --library-directory"
+      " --no-system-header-prefix --output --output-class-directory --param --prefix --serialize-diagnostics --std"
+      " --sysroot --system-header-prefix --undefine-macro --vfsoverlay ";
+  constexpr std::string_view for_one_target = "-Xarch_";
+  constexpr std::string_view for_one_device = "-Xopenmp-target=";
+  return has_word(all, option) || option.substr(0, for_one_target.size()) == for_one_target ||
+         option.substr(0, for_one_device.size()) == for_one_device;
+}
+
+bool prevents_linking(std::string_view option) {
+  return has_word(
+      " -c -S -E -M -MM -fsyntax-only -r --precompile --analyze -emit-ast --version -### --help -emit-pch --compile"
+      " --assemble --preprocess -verify-pch --emit-static-lib --driver-mode=cpp ",
+      option);
+}
+
+bool is_linker_input(std::string_view option) {
+  return option.substr(0, 2) == "-l" || option.substr(0, 4) == "-Wl," ||
+         has_word(" -Xlinker --for-linker -z -e -rpath ", option);
+}
+
+bool makes_object(std::string_view linker_words) {
+  return has_any(linker_words, " -r --relocatable -relocatable ");
+}
+
+bool makes_library(std::string_view linker_words) {
+  return has_any(linker_words, " -shared --shared -Bshareable --Bshareable ");
+}
+
+bool is_header(std::string_view path, std::string_view language) {
+  if (has_language(language)) return language.find("header") != language.npos;
+  return has_word(" .h .hh .hp .hpp .hxx .h++ .H ", ending_of(path));
+}
+
+bool is_linked(std::string_view path, std::string_view language) {
+  return !has_language(language) && !has_word(" .bc .ll ", ending_of(path));
+}
+
+// Clang takes a backslash as an escape within either kind of quotation marks, and drops empty words.
+std::vector<std::string> words_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  constexpr std::string_view blanks(" \t\r\n\0", 5);
+  std::vector<std::string> words;
+  std::string word;
+  char quote = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char letter = text[at];
+    if (letter == '\\' && at + 1 < text.size()) {
+      word += text[++at];
+    } else if (quote == 0 && blanks.find(letter) != blanks.npos) {
+      if (!word.empty()) words.push_back(std::exchange(word, ""));
+    } else if (letter == quote) {
+      quote = 0;
+    } else if (quote == 0 && (letter == '"' || letter == '\'')) {
+      quote = letter;
+    } else {
+      word += letter;
+    }
+  }
+  if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+std::string quoted(const std::string& word) {
+  std::string text = "\"";
+  for (const char letter : word) {
+    if (letter == '"' || letter == '\\') text += '\\';
+    text += letter;
+  }
+  return text + "\"\n";
+}
+
+}  // namespace far::compiler

@@ -1,0 +1,35 @@
+// What farheap-clang knows of clang's command line.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace far::compiler {
+
+// Whether the option's argument is the next word, which is then neither an option nor an input file.
+[[nodiscard]] bool takes_next(std::string_view option);
+
+// Whether clang stops before it links.
+[[nodiscard]] bool prevents_linking(std::string_view option);
+
+// Whether the option alone makes clang call the linker, without any file: its argument, too, may name one.
+[[nodiscard]] bool is_linker_input(std::string_view option);
+
+// Of words for the linker, with commas in between: whether it makes an object of objects, or a shared library.
+[[nodiscard]] bool makes_object(std::string_view linker_words);
+[[nodiscard]] bool makes_library(std::string_view linker_words);
+
+// Whether the file becomes a precompiled header, which is not linked, and whether it goes to the linker as it is: by
+// the language that -x says, or by its name.
+[[nodiscard]] bool is_header(std::string_view path, std::string_view language);
+[[nodiscard]] bool is_linked(std::string_view path, std::string_view language);
+
+// The words of a response file (@FILE), as clang reads it: with quotation marks and backslashes. None if it cannot be
+// read; clang will say so.
+[[nodiscard]] std::vector<std::string> words_of(const std::string& path);
+
+// A word as clang reads it in a response file.
+[[nodiscard]] std::string quoted(const std::string& word);
+
+}  // namespace far::compiler

@@ -1,0 +1,102 @@
+/* Linked to programs and not to libraries: with FARHEAP_LOCAL in its environment, the program restarts itself under
+ * `farheap run`. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support.h"
+
+__attribute__((noreturn)) static void refuse(const char* what, const char* why) {
+  fprintf(stderr, "farheap: FARHEAP_LOCAL is set, and %s: %s, or unset FARHEAP_LOCAL to run without far memory\n", what,
+          why);
+  _exit(127);
+}
+
+/* The file that this program was loaded from. That of /proc/self/exe is the dynamic loader if the program was started
+ * as an argument of it. */
+static bool find_program(char program[PATH_MAX]) {
+  FILE* const mappings = fopen("/proc/self/maps", "re");
+  if (mappings == NULL) return false;
+  const uintptr_t here = (uintptr_t)&__farheap_compiled;
+  char line[PATH_MAX + 128]; /* "BEGIN-END rights offset device inode PATH" */
+  bool is_found = false;
+  while (!is_found && fgets(line, sizeof line, mappings) != NULL) {
+    char* rest = line;
+    const uintptr_t begin = strtoull(rest, &rest, 16);
+    const uintptr_t end = *rest == '-' ? strtoull(rest + 1, NULL, 16) : 0;
+    const char* const path = strchr(line, '/');
+    if (here < begin || here >= end || path == NULL) continue;
+    is_found = snprintf(program, PATH_MAX, "%.*s", (int)strcspn(path, "\n"), path) < PATH_MAX;
+  }
+  fclose(mappings);
+  return is_found;
+}
+
+/* Whether the dynamic loader was given options, such as --library-path, before the program. `farheap run` cannot start
+ * the loader, so they would be lost. */
+static bool has_options_of_loader(int count, const char* program) {
+  char started[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", started, sizeof started);
+  if (length < 0 || ((size_t)length == strlen(program) && memcmp(started, program, (size_t)length) == 0)) return false;
+  FILE* const all = fopen("/proc/self/cmdline", "re");
+  if (all == NULL) return false;
+  int words = 0;
+  for (int letter = 0; (letter = fgetc(all)) != EOF;) words += letter == 0;
+  fclose(all);
+  return words > count + 1;
+}
+
+/* Does not return if FARHEAP_LOCAL is set. The variable is gone in the program that it starts, so what the machine
+ * cannot do runs natively. */
+static void restart(int count, char** arguments, char** environment) {
+  /* The C library has not set it yet, unless it is linked statically. */
+  environ = environment;
+  const char* const local = secure_getenv("FARHEAP_LOCAL");
+  if (local == NULL || *local == 0) return;
+  static const struct {
+    const char* variable;
+    const char* option;
+  } passed[] = {{"FARHEAP_FAR", "--far"},       {"FARHEAP_FAULT_MODE", "--fault-mode"},
+                {"FARHEAP_POLICY", "--policy"}, {"FARHEAP_FREE_AHEAD", "--free-ahead"},
+                {"FARHEAP_BATCH", "--batch"},   {"FARHEAP_STATS_JSON", "--stats-json"}};
+  char program[PATH_MAX];
+  if (!find_program(program)) refuse("/proc/self/maps does not name this program", "mount /proc");
+  if (has_options_of_loader(count, program)) {
+    refuse("the dynamic loader was started with options, which `farheap run` cannot pass on",
+           "start the program itself, with LD_LIBRARY_PATH in place of --library-path");
+  }
+  const char* command[(size_t)count + 4 + 2 * sizeof passed / sizeof *passed + 3];
+  size_t used = 0;
+  command[used++] = "farheap";
+  command[used++] = "run";
+  command[used++] = "--local";
+  command[used++] = local;
+  for (size_t i = 0; i < sizeof passed / sizeof *passed; ++i) {
+    const char* const value = getenv(passed[i].variable);
+    if (value == NULL || *value == 0) continue;
+    command[used++] = passed[i].option;
+    command[used++] = value;
+  }
+  command[used++] = "--";
+  command[used++] = program;
+  for (int i = 1; i < count; ++i) command[used++] = arguments[i];
+  command[used] = NULL;
+  unsetenv("FARHEAP_LOCAL");
+  execvp("farheap", (char**)(uintptr_t)command);
+  char failure[128];
+  snprintf(failure, sizeof failure, "the command farheap cannot be started: %s", strerror(errno));
+  refuse(failure, "install it where PATH leads");
+}
+
+/* Before constructors, of libraries too: what they did would be done twice. The linker knows it by the name. Whether
+ * the runtime has been preloaded is known already: then it was `farheap run` that started the program. */
+static void restart_unless_preloaded(int count, char** arguments, char** environment) {
+  if (far_compiled_join == NULL && dlsym(NULL, "far_compiled_join") == NULL) restart(count, arguments, environment);
+}
+HIDDEN __attribute__((section(".preinit_array"),
+                      used)) void (*const __farheap_restart)(int, char**, char**) = restart_unless_preloaded;
