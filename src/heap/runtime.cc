@@ -105,6 +105,7 @@ struct runtime::parts {
     if (watches) workers.remove_poller(pressure_watch);
     far.reset();  // evicts until here, and asks about pages of `objects`
     objects.reset();
+    if (objects != nullptr) objects->stop_allocating();
   }
 };
 
