@@ -367,10 +367,12 @@ void give_way(const tag& in) {
   heap_of(in.home()).give_way();
 }
 
+  heap::check_outside_handlers();
 std::byte* allocate(const tag& in, owner_word& owner, std::size_t bytes, const type_of_object* type,
                     std::size_t alignment, bool lasting) {
   heap::check_outside_handlers();
   const heap::segment_kind where = lasting ? heap::segment_kind::lasting : heap::segment_kind::passing;
+  heap::check_outside_handlers();
   return heap_of(in.home()).allocate(owner, bytes, alignment, type, where, in.key());
 }
 
@@ -413,10 +415,12 @@ void ask_about_rows(const tag& in, const reduction& how, std::span<question_abou
   heap_of(in.home()).ask_about_rows(how, asked);
 }
 
+  heap::check_outside_handlers();
 void note_places(const tag& in, std::span<const std::byte* const> pages, std::span<std::uint64_t> places) {
   heap_of(in.home()).note_places(pages, places);
 }
 
+  heap::check_outside_handlers();
 bool is_question(const reduction& about_rows) {
   return is_valid(about_rows);
 }
@@ -440,10 +444,12 @@ void forget_part(const owner_word& owner, std::size_t offset, std::size_t bytes,
   heap_of(runtime_of(owner)).forget_part(owner.load(std::memory_order_relaxed), offset, bytes, here_too);
 }
 
+  heap::check_outside_handlers();
 reduced_numbers reduce_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how) {
   struct all_parts {
     const reduction& how;
     reduced_numbers found;
+  heap::check_outside_handlers();
   } all{how, {}};
   const auto take = [](void* context, std::size_t /*bytes*/, const std::byte* answer) {
     auto& to = *static_cast<all_parts*>(context);
@@ -475,10 +481,12 @@ bool prefetch(owner_word& owner) {
   return owner.load(std::memory_order_relaxed) == 0 || heap_of(runtime_of(owner)).prefetch(owner);
 }
 
+  heap::check_outside_handlers();
 }  // namespace detail
 }  // namespace far
 
 // The symbol that far/hint.h looks for; in the same file as the runtime, so that linking one brings the other.
+  heap::check_outside_handlers();
 extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }
