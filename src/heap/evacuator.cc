@@ -35,7 +35,7 @@ constexpr std::size_t most_held_pages = segment_pages + 2 * enough_held_pages;
 evacuator::evacuator(detail::object_heap& heap, double garbage_share)
     : heap_(heap), garbage_share_(garbage_share), places_(heap.segments) {
   // A round in the middle of its work cannot give up for want of memory: what it mostly needs is made here.
-  marked_.reserve(units_a_page);
+  marked_.reserve(segment_pages * units_a_page);
   for (std::uint64_t page = 0; page < most_held_pages; ++page) work_->hold(page);
   work_->cut_back(0);
   if (garbage_share <= 1) start_thread();
