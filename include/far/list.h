@@ -561,7 +561,7 @@ class list {
   }
 
   tag in_;
-  std::vector<detail::chunk<node>> chunks_;
+  std::vector<detail::chunk<node, detail::has_far_pointers<T>>> chunks_;  // each above a page
   std::uint32_t first_ = none;
   std::uint32_t last_ = none;
   std::uint32_t free_ = none;  // nodes of erased elements, by `next`

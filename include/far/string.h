@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <compare>
 #include <cstddef>
@@ -188,9 +189,9 @@ class string {
   // Starts to fetch the text, without waiting; as far::unique_ptr::prefetch().
   bool prefetch() const { return is_inline() || detail::prefetch(word()); }
 
-  // For pointers_of.
+  // For pointers_of. The program may be changing the text meanwhile.
   void visit_word(detail::type_of_object::word_visitor visit, void* context) {
-    if (!is_inline()) visit(word(), context);
+    if (std::atomic_ref(room_[last]).load(std::memory_order_acquire) == far_mark) visit(word(), context);
   }
 
  private:
@@ -212,6 +213,8 @@ class string {
     return count;
   }
   void set_far_size(std::uint64_t count) noexcept { std::memcpy(room_ + word_bytes, &count, sizeof count); }
+  // After the word: see visit_word().
+  void set_far_mark() noexcept { std::atomic_ref(room_[last]).store(far_mark, std::memory_order_release); }
 
   // The part of the text that the string itself has.
   [[nodiscard]] std::string_view beginning() const noexcept {
@@ -247,7 +250,7 @@ class string {
     }
     detail::move_owner(fresh, *new (room_) detail::owner_word(0));
     set_far_size(0);
-    room_[last] = far_mark;
+    set_far_mark();
   }
 
   // Requires: there is room.
@@ -279,8 +282,14 @@ class string {
 
   // Requires: it is empty and inline.
   void take(string& other) noexcept {
-    std::memcpy(room_, other.room_, sizeof room_);
-    if (!is_inline()) detail::move_owner(other.word(), *new (room_) detail::owner_word(0));
+    if (other.is_inline()) {
+      std::memcpy(room_, other.room_, sizeof room_);
+    } else {
+      // A copy of the other's word with a mark would be visited as if the object were this one's already.
+      detail::move_owner(other.word(), *new (room_) detail::owner_word(0));
+      std::memcpy(room_ + word_bytes, other.room_ + word_bytes, last - word_bytes);
+      set_far_mark();
+    }
     std::memset(other.room_, 0, sizeof other.room_);
   }
 

@@ -36,10 +36,10 @@ struct open_segment {
 
 namespace {
 
-// The allocators that exist, so that a thread that ends knows the owners of its segments.
+// The allocators that threads may close segments of, so that a thread that ends knows the owners of its own.
 struct living_allocators {
   spin_lock lock;
-  std::vector<std::pair<std::uint64_t, segments*>> all FAR_GUARDED_BY(lock);
+  std::vector<allocator*> all FAR_GUARDED_BY(lock);
   std::uint64_t last_number FAR_GUARDED_BY(lock) = 0;
 };
 
@@ -48,15 +48,23 @@ living_allocators& living() {
   return *only;
 }
 
-void close(std::uint64_t number, std::uintptr_t first) {
-  living_allocators& known = living();
-  const lock_guard guard(known.lock);
-  for (const auto& [id, from] : known.all) {
-    if (id == number) from->close(first);
-  }
-}
-
 }  // namespace
+
+// Discards pages, which may wait: so the allocator is kept from stopping, and the lock is free for other threads.
+void allocator::close(std::uint64_t number, std::uintptr_t first) {
+  allocator* owner = nullptr;
+  {
+    living_allocators& known = living();
+    const lock_guard guard(known.lock);
+    const auto found = std::find_if(known.all.begin(), known.all.end(),
+                                    [number](const allocator* one) { return one->number_ == number; });
+    if (found == known.all.end()) return;
+    owner = *found;
+    owner->closing_.fetch_add(1, std::memory_order_relaxed);
+  }
+  owner->from_.close(first);
+  owner->closing_.fetch_sub(1, std::memory_order_release);
+}
 
 // The open segments of one OS thread, for the allocators that it used last.
 struct thread_segments {
@@ -80,7 +88,7 @@ struct thread_segments {
   static void let_go(set& old) {
     for (const tag_segments& of_tag : old.of) {
       for (const open_segment& segment : of_tag.open) {
-        if (segment.end != 0) close(old.number, segment.end - segment_bytes);
+        if (segment.end != 0) allocator::close(old.number, segment.end - segment_bytes);
       }
     }
     old = {};
@@ -129,13 +137,17 @@ allocator::allocator(class segments& from) : from_(from) {
   living_allocators& known = living();
   const lock_guard guard(known.lock);
   number_ = ++known.last_number;
-  known.all.emplace_back(number_, &from);
+  known.all.push_back(this);
 }
 
-allocator::~allocator() {
-  living_allocators& known = living();
-  const lock_guard guard(known.lock);
-  std::erase_if(known.all, [this](const auto& entry) { return entry.first == number_; });
+void allocator::stop() noexcept {
+  {
+    living_allocators& known = living();
+    const lock_guard guard(known.lock);
+    std::erase(known.all, this);
+  }
+  backoff waiting;
+  while (closing_.load(std::memory_order_acquire) > 0) waiting.pause();
 }
 
 std::uintptr_t allocator::take(std::size_t bytes, std::size_t alignment, segment_kind where, tag_key tag) {

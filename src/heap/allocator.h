@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,9 +20,9 @@ inline constexpr std::size_t segment_kinds = 4;
 
 class allocator {
  public:
+  // Requires: the segments outlive it, and their memory lives until stop() returns.
   explicit allocator(class segments& from);
-  // Requires: nobody allocates any more. Threads that live on release their segments by themselves.
-  ~allocator();
+  ~allocator() { stop(); }
   allocator(const allocator&) = delete;
   allocator& operator=(const allocator&) = delete;
 
@@ -29,6 +30,10 @@ class allocator {
   // the page need not be resident. Returns the object's address. Throws std::bad_alloc when the far heap's addresses
   // run out. Requires: fits_a_page(bytes, alignment); the alignment is a power of two of at least a unit.
   [[nodiscard]] std::uintptr_t take(std::size_t bytes, std::size_t alignment, segment_kind where, tag_key tag);
+
+  // Threads that end, or live on, close the segments that they have open by themselves. From here on they leave them
+  // alone, and when this returns, nobody is closing one. Requires: nobody allocates any more.
+  void stop() noexcept;
 
   // The place was taken so, and its page does not come: nothing more goes to its segment if it is still open for the
   // calling OS thread. Requires: the place is still counted.
@@ -40,8 +45,12 @@ class allocator {
  private:
   friend struct thread_segments;
 
+  // Closes a segment of the allocator that has this number, unless that has stopped.
+  static void close(std::uint64_t number, std::uintptr_t first);
+
   class segments& from_;
-  std::uint64_t number_;  // unlike that of every other allocator of the process
+  std::uint64_t number_;              // unlike that of every other allocator of the process
+  std::atomic<unsigned> closing_{0};  // threads that are in close()
 };
 
 }  // namespace far::heap

@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -57,6 +60,20 @@ struct watched {
   ~watched() { destroyed.look(); }
 };
 
+struct last_link {
+  std::uint64_t below = 0;
+  unique_ptr<last_link> next;
+  unique_ptr<last_link> beside;
+  ~last_link() {
+    if (below == 1) std::exit(0);
+  }
+};
+
+struct speaking {
+  unique_ptr<int> below;
+  ~speaking() { std::fputs("destroyed\n", stderr); }
+};
+
 struct branch : counted {
   std::vector<int> order;
   unique_ptr<branch[]> below;
@@ -66,6 +83,17 @@ struct branch : counted {
 
 template <>
 inline constexpr bool is_relocatable<chained::watched> = true;
+template <>
+struct pointers_of<chained::speaking> {
+  static void visit(chained::speaking& in, auto&& pointer) { pointer(in.below); }
+};
+template <>
+struct pointers_of<chained::last_link> {
+  static void visit(chained::last_link& in, auto&& pointer) {
+    pointer(in.next);
+    pointer(in.beside);
+  }
+};
 template <>
 struct pointers_of<chained::link> {
   static void visit(chained::link& in, auto&& pointer) { pointer(in.next); }
@@ -156,6 +184,28 @@ TEST_F(destruction_test, a_deep_tree_is_destroyed_as_a_whole) {
   EXPECT_EQ(living, 0u);
   EXPECT_EQ(farheap.statistics().abandoned_objects, 0u);
   farheap.validate();
+}
+
+void exit_in_a_destruction() {
+  static const auto farheap = std::make_unique<runtime>(heap::small_runtime());
+  static const unique_ptr<speaking> at_exit = make_unique<speaking>(*farheap);
+  unique_ptr<last_link> first;
+  for (std::uint64_t below = 1; below < 40; ++below) {
+    unique_ptr<last_link> before = make_unique<last_link>(*farheap);
+    const scope here(*farheap);
+    last_link& made = before.deref_mut(here);
+    made.below = below;
+    made.beside = make_unique<last_link>(*farheap);
+    made.next = std::move(first);
+    first = std::move(before);
+  }
+  first.reset();
+}
+
+// Its thread has destroyed its thread-local variables by then, and takes the record again that it had.
+TEST_F(destruction_test, static_variables_are_destroyed_after_an_exit_in_a_destructor) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_in_a_destruction(), ::testing::ExitedWithCode(0), "destroyed");
 }
 
 // What elements own may leave, and be moved together, while others of the array are made or destroyed.

@@ -35,7 +35,7 @@ constexpr std::size_t most_held_pages = segment_pages + 2 * enough_held_pages;
 evacuator::evacuator(detail::object_heap& heap, double garbage_share)
     : heap_(heap), garbage_share_(garbage_share), places_(heap.segments) {
   // A round in the middle of its work cannot give up for want of memory: what it mostly needs is made here.
-  marked_.reserve(units_a_page);
+  marked_.reserve(segment_pages * units_a_page);
   for (std::uint64_t page = 0; page < most_held_pages; ++page) work_->hold(page);
   work_->cut_back(0);
   if (garbage_share <= 1) start_thread();
@@ -269,6 +269,8 @@ bool evacuator::move_to(hazard_log& mine, const candidate& one, std::uintptr_t c
   if (moved) heap_.pages.clear_live(one.object);
   header::at(one.object).unlock(moved ? locked & ~header::owner_mask : locked);
   if (moved) {
+    // The program may be changing what it visits to find the words.
+    const unseen_reads from_thread_sanitizer;
     heap_.follow_children(reinterpret_cast<std::byte*>(copy), locked, false);
     counters::add(heap_.count.evacuated_objects);
   } else {

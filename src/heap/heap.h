@@ -89,6 +89,9 @@ class object_heap {
   void prefetch_part(std::uint64_t value, std::size_t offset, std::size_t bytes);
   // Waits until all that was started has ended.
   void finish_prefetches() const;
+  // Threads that have segments open let go of them by themselves, as they end: not from here on, so that the pager may
+  // go. Requires: nobody uses the heap any more.
+  void stop_allocating() noexcept { allocator_.stop(); }
 
   // `from`, which is null afterwards, gives its object to `to`, whose word is not read. Requires: nobody else uses
   // either.

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "far/memory_resource.h"
 #include "far/runtime.h"
 #include "far/tag.h"
 #include "far/unique_ptr.h"
@@ -130,6 +132,45 @@ TEST_F(leaving_test, a_handler_that_uses_far_memory_stops_the_program) {
         farheap.evict_all();
       },
       "the program uses far memory wrongly: .* uses no far memory but the object that it is given");
+}
+
+// Each of these may wait for the locks that the handler's caller holds, or for the handler itself.
+TEST_F(leaving_test, any_call_of_the_library_in_a_handler_stops_the_program) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto called_by_handler = [](const std::function<void(const tag& in, detail::owner_word& small,
+                                                             detail::owner_word& large, void* plain)>& call) {
+    runtime farheap(heap::small_runtime());
+    memory_resource far_memory(farheap);
+    void* const plain = far_memory.allocate(64);
+    detail::owner_word small{0};
+    detail::owner_word large{0};
+    {
+      const scope here(farheap);
+      static_cast<void>(detail::allocate(farheap, small, 64, nullptr));
+    }
+    detail::allocate_pages(farheap, large, 2 * page_bytes);
+    const tag entries(farheap, {}, before_leaving<entry>([&](entry&) { call(entries, small, large, plain); }));
+    const unique_ptr<entry> one = make_unique<entry>(entries);
+    farheap.evict_all();
+  };
+  using word = detail::owner_word;
+  const detail::reduction sum;
+  const auto count = [](void*, std::size_t, const std::byte*) {};
+  std::byte copied[16];
+  const auto dies = [&](auto call) { EXPECT_DEATH(called_by_handler(call), "uses no far memory but the object"); };
+  dies([](const tag& in, word&, word&, void* plain) { detail::release_plain(in.home(), plain, 64, 16); });
+  dies([](const tag& in, word&, word&, void*) { detail::give_way(in); });
+  dies([](const tag&, word& small, word&, void*) { static_cast<void>(detail::prefetch(small)); });
+  dies([](const tag&, word&, word& large, void*) { detail::prefetch_part(large, 0, page_bytes); });
+  dies([](const tag&, word&, word& large, void*) { detail::forget_part(large, 0, page_bytes, true); });
+  dies([&](const tag&, word&, word& large, void*) { detail::copy_part(large, 0, sizeof copied, copied); });
+  dies([&](const tag&, word&, word& large, void*) {
+    detail::answer_part(large, 0, page_bytes, sum, {count, nullptr}, nullptr);
+  });
+  dies([&](const tag&, word&, word& large, void*) {
+    static_cast<void>(detail::reduce_part(large, 0, page_bytes, sum));
+  });
+  dies([&](const tag& in, word&, word&, void*) { detail::ask_about_rows(in, sum, {}); });
 }
 
 // It would wait for the pages that it is called for: those of its thread's open segments, or of far pointers in static

@@ -21,7 +21,9 @@
 #include "far/detail/pointer.h"
 #include "far/memory_resource.h"
 #include "far/tag.h"
+#include "fiber/blocking.h"
 #include "fiber/scheduler.h"
+#include "fiber/this_fiber.h"
 #include "heap/evacuator.h"
 #include "heap/fiber_misses.h"
 #include "heap/heap.h"
@@ -103,6 +105,7 @@ struct runtime::parts {
     compactor.reset();
     misses.stop();
     if (watches) workers.remove_poller(pressure_watch);
+    if (objects != nullptr) objects->stop_allocating();
     far.reset();  // evicts until here, and asks about pages of `objects`
     objects.reset();
   }
@@ -197,20 +200,25 @@ runtime::runtime(const runtime_options& chosen) : parts_(new parts(checked(chose
 
 // Everything that its fibers use is there until the last of them has ended. On one of them, which is waiting here, this
 // is exit(), of a process that has the runtime in a static variable: then all stays for those that run on, and the
-// kernel takes it back.
+// kernel takes it back. So does what exit() on a fiber of another runtime destroys: some may wait for that fiber.
 runtime::~runtime() {
   heap::check_outside_handlers();
-  if (parts_->workers.is_running_caller()) {
+  const bool is_own = parts_->workers.is_running_caller();
+  if (is_own || (fiber::on_fiber() && fiber::scheduler::has_a_fiber_called_exit())) {
     log_line(log_level::warning,
-             "a far::runtime was destroyed on one of its own fibers, as exit() there does; its threads and memory stay "
-             "until the process ends");
+             "a far::runtime was destroyed on %s, as exit() there does; its threads and memory stay until the process "
+             "ends",
+             is_own ? "one of its own fibers" : "a fiber of another");
     return;
   }
-  const std::unique_ptr<parts> ends_last(parts_);
-  parts_->workers.wait_for_all();
-  if (parts_->answers) heap::stop_answering_for(*parts_->far);
-  pager::stop_serving_hints(*parts_->far);
-  heap::living.remove(*this);
+  // On a fiber of another runtime: those that this one's fibers and threads wait for may need its worker.
+  fiber::blocking([this] {
+    const std::unique_ptr<parts> ends_last(parts_);
+    parts_->workers.wait_for_all();
+    if (parts_->answers) heap::stop_answering_for(*parts_->far);
+    pager::stop_serving_hints(*parts_->far);
+    heap::living.remove(*this);
+  });
 }
 
 runtime& runtime::process() {
@@ -359,10 +367,12 @@ void* allocate_plain(runtime& in, std::uint32_t tag, std::size_t bytes, std::siz
 }
 
 void release_plain(runtime& in, void* memory, std::size_t bytes, std::size_t alignment) noexcept {
+  heap::check_outside_handlers();
   heap_of(in).plain.release(reinterpret_cast<std::uintptr_t>(memory), bytes, alignment);
 }
 
 void give_way(const tag& in) {
+  heap::check_outside_handlers();
   heap_of(in.home()).give_way();
 }
 
@@ -405,10 +415,12 @@ bool is_any_lost(const owner_word& owner) {
 
 void answer_part(const owner_word& owner, std::size_t offset, std::size_t bytes, const reduction& how,
                  const answer_sink& to, const std::uint8_t* groups) {
+  heap::check_outside_handlers();
   heap_of(runtime_of(owner)).answer_part(owner.load(std::memory_order_relaxed), offset, bytes, how, to, groups);
 }
 
 void ask_about_rows(const tag& in, const reduction& how, std::span<question_about_rows> asked) {
+  heap::check_outside_handlers();
   heap_of(in.home()).ask_about_rows(how, asked);
 }
 
@@ -432,10 +444,12 @@ void answer_local(const std::byte* bytes, std::size_t count, const reduction& ho
 }
 
 void copy_part(const owner_word& owner, std::size_t offset, std::size_t bytes, std::byte* to) {
+  heap::check_outside_handlers();
   heap_of(runtime_of(owner)).copy_part(owner.load(std::memory_order_relaxed), offset, bytes, to);
 }
 
 void forget_part(const owner_word& owner, std::size_t offset, std::size_t bytes, bool here_too) {
+  heap::check_outside_handlers();
   heap_of(runtime_of(owner)).forget_part(owner.load(std::memory_order_relaxed), offset, bytes, here_too);
 }
 
@@ -467,10 +481,12 @@ void add_reduced(const reduction& how, const reduced_numbers& found, reduced_num
 }
 
 void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes) {
+  heap::check_outside_handlers();
   heap_of(runtime_of(owner)).prefetch_part(owner.load(std::memory_order_relaxed), offset, bytes);
 }
 
 bool prefetch(owner_word& owner) {
+  heap::check_outside_handlers();
   return owner.load(std::memory_order_relaxed) == 0 || heap_of(runtime_of(owner)).prefetch(owner);
 }
 

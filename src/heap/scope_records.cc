@@ -22,6 +22,9 @@ namespace {
 struct registry {
   spin_lock lock;
   owner_record* free FAR_GUARDED_BY(lock) = nullptr;
+  // What was put off by owners that ended in the middle of destructions. The headers of these objects name the words
+  // here.
+  std::unique_ptr<destruction> never_destroyed FAR_GUARDED_BY(lock);
   std::atomic<owner_record*> first{nullptr};
 
   owner_record& take() {
@@ -39,12 +42,20 @@ struct registry {
 
   void give_back(owner_record& one) {
     FAR_CHECK(one.work.held() == 0, "its owner has finished its work");
-    // exit() ends the main thread in the middle of its scopes.
+    // exit() ends the main thread in the middle of its scopes and destructions.
     if (hazard_log* const used = one.used.load(std::memory_order_relaxed); used != nullptr) used->cut_back(0);
     constexpr std::uint64_t step = detail::scope_record::step;
     const std::uint64_t sequence = one.sequence.load(std::memory_order_relaxed);
     one.sequence.store((sequence + step - 1) / step * step, std::memory_order_release);
+    std::unique_ptr<destruction> never = std::exchange(one.put_off, nullptr);
+    one.destructions = 0;
     const lock_guard guard(lock);
+    while (never != nullptr) {
+      std::unique_ptr<destruction> rest = std::move(never->next);
+      never->next = std::move(never_destroyed);
+      never_destroyed = std::move(never);
+      never = std::move(rest);
+    }
     one.next_free = free;
     free = &one;
   }

@@ -23,6 +23,7 @@
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
+#include "fiber/scheduler.h"
 #include "tests/support/real_pager.h"
 
 namespace far {
@@ -264,6 +265,39 @@ TEST_F(task_test, exit_on_a_fiber_ends_the_process) {
         });
       },
       ::testing::ExitedWithCode(7), "destroyed on one of its own fibers");
+}
+
+// The one worker that there is runs the fiber that the other runtime's waits for.
+TEST_F(task_test, a_runtime_that_ends_on_a_fiber_of_another_holds_up_no_other_fiber) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        alarm(60);
+        runtime farheap(on(1));
+        auto other = std::make_unique<runtime>(on(1));
+        counting_semaphore ended(0);
+        other->fibers().spawn([&] { ended.acquire(); }).detach();
+        task<void> ending = farheap.spawn([&] { other.reset(); });
+        task<void> next = farheap.spawn([&] { ended.release(); });
+        ending.join();
+        next.join();
+        _exit(7);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
+// Other fibers may wait for the one that does not return.
+TEST_F(task_test, exit_on_a_fiber_of_another_runtime_ends_the_process) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        alarm(60);
+        static runtime farheap(on(1));
+        static runtime other(on(1));
+        other.fibers().spawn([] { this_fiber::sleep_for(1h); }).detach();
+        farheap.run([] { std::exit(7); });
+      },
+      ::testing::ExitedWithCode(7), "destroyed on a fiber of another");
 }
 
 // The fiber that it works for waits for it.

@@ -15,6 +15,7 @@
 #include "far/page_lost.h"
 #include "far/queue.h"
 #include "far/string.h"
+#include "far/unique_ptr.h"
 #include "far/vector.h"
 #include "tests/containers/elements.h"
 #include "tests/support/failing_tier.h"
@@ -317,6 +318,34 @@ TEST_F(lost_containers, entries_of_a_map) {
   EXPECT_EQ(fragile::living, static_cast<int>(lost.size())) << "whose destructors cannot run";
   fragile::living = 0;
   farheap().validate();
+}
+
+// What the elements owned is never destroyed, and its headers go on naming words in the list's pages. So these are
+// nobody else's, and nobody looks at them when their runtime is gone.
+TEST_F(lost_containers, a_list_of_owners_in_another_runtime) {
+  runtime& owned = farheap();
+  {
+    runtime other(heap::small_runtime());  // whose tier fails: the one made last
+    list<unique_ptr<fragile>> owners(other);
+    for (std::uint64_t i = 0; i < 5'000; ++i) owners.push_back(make_unique<fragile>(owned, i));
+    other.evict_all();
+    heap::failing_tier().set_failing_reads_per_million(1'000'000);
+    {
+      const scope there(other);
+      EXPECT_THROW(static_cast<void>(owners.front(there)), page_lost);
+    }
+    owners.clear();
+    heap::failing_tier().set_failing_reads_per_million(0);
+    EXPECT_GT(other.statistics().abandoned_objects, 0u);
+    EXPECT_GT(fragile::living, 0);
+    list<unique_ptr<fragile>> later(other);
+    for (std::uint64_t i = 0; i < 5'000; ++i) later.push_back(make_unique<fragile>(owned, i));
+    static_cast<void>(owned.evacuate(0));
+    owned.validate();
+    EXPECT_EQ(later.size(), 5'000u);
+  }
+  static_cast<void>(owned.evacuate(0));
+  owned.validate();
 }
 
 // A cache evicts what is lost as it does everything else, and calls nobody for it. Texts of keys may be lost, too.

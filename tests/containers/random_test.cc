@@ -204,6 +204,23 @@ TEST(without_memory, work_with_a_few_pages_needs_none) {
   allocations_to_go = 0;
 }
 
+// It is in the middle of its work, and holds locks.
+TEST(without_memory, a_round_of_the_evacuator_needs_none_however_many_objects_move) {
+  runtime_options chosen = small_options();
+  chosen.local_bytes = 8 * mib;
+  chosen.evacuate_garbage_share = 2;
+  runtime farheap(chosen);
+  std::vector<unique_ptr<std::uint64_t>> all;
+  for (std::uint64_t i = 0; i < 100'000; ++i) all.push_back(make_unique<std::uint64_t>(farheap, i));
+  for (std::size_t i = 0; i < all.size(); i += 2) all[i].reset();
+  allocations_to_go = -1;
+  EXPECT_NO_THROW(static_cast<void>(farheap.evacuate(0.3)));
+  allocations_to_go = 0;
+  EXPECT_GT(farheap.statistics().evacuated_objects, 1'000u);
+  for (std::uint64_t i = 1; i < all.size(); i += 2) EXPECT_EQ(all[i].read(), i);
+  farheap.validate();
+}
+
 // Neither a helper thread for blocking calls, nor what is written of one that cannot start, ends the program.
 TEST(without_memory, blocking_calls_are_made_all_the_same) {
   for (int fails_at = 1; fails_at < 6; ++fails_at) {

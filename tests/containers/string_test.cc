@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <latch>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -15,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "base/units.h"
 #include "far/unique_ptr.h"
 #include "far/vector.h"
@@ -40,6 +44,42 @@ std::string text_of(std::uint64_t number) {
 }
 
 class string_test : public test::containers_test {};
+
+// The word of the far object that a string owns; nullptr: it says that it owns none.
+std::atomic<std::uint64_t>* word_of(string& text) {
+  std::atomic<std::uint64_t>* found = nullptr;
+  text.visit_word([](std::atomic<std::uint64_t>& word, void* to) { *static_cast<decltype(found)*>(to) = &word; },
+                  &found);
+  return found;
+}
+
+// As the evacuator may visit it. Two owners of one object must not be seen: it would take the second for the owner, and
+// tell the object so.
+TEST_F(string_test, owns_nothing_to_be_seen_before_the_one_that_it_is_moved_from_has_let_go) {
+  constexpr std::size_t count = 100'000;
+  std::size_t owned_twice = 0;
+  for (unsigned round = 0; round < 10; ++round) {
+    std::vector<string> all(count);
+    all[0].assign(*farheap_, std::string(100, 'x'));
+    // The words of strings in a row, each of 24 bytes.
+    const std::atomic<std::uint64_t>* const words = word_of(all[0]);
+    ASSERT_NE(words, nullptr);
+    std::atomic<std::size_t> next{1};
+    std::latch started(1);
+    std::thread visitor([&] {
+      const unseen_reads from_thread_sanitizer;
+      started.count_down();
+      for (std::size_t at = 1; at < count; at = next.load()) {
+        if (word_of(all[at]) != nullptr && words[3 * (at - 1)].load() != 0) ++owned_twice;
+      }
+    });
+    started.wait();
+    for (std::size_t i = 1; i < count; next.store(++i)) std::construct_at(&all[i], std::move(all[i - 1]));
+    visitor.join();
+    EXPECT_EQ(all.back().size(), 100u);
+  }
+  EXPECT_EQ(owned_twice, 0u);
+}
 
 TEST_F(string_test, does_what_std_string_does) {
   std::mt19937_64 random(3);

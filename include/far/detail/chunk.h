@@ -51,8 +51,9 @@ void destroy_elements(T* first, std::size_t count) noexcept {
 }
 
 // Owns room for elements, zeros at first. It does not know how many there are, and does not destroy them. 8 bytes; it
-// may lie in a far object itself.
-template <typename T>
+// may lie in a far object itself. `OwnsOthers`: there are far pointers in elements, which T need not declare if the
+// chunk never moves, as one above a page.
+template <typename T, bool OwnsOthers = has_far_pointers<T>>
 class chunk {
  public:
   chunk() = default;
@@ -71,12 +72,12 @@ class chunk {
   chunk(chunk&& other) noexcept { move_owner(other.word_, word_); }
   chunk& operator=(chunk&& other) noexcept {
     if (this == &other) return *this;
-    release(word_, has_far_pointers<T>);
+    release(word_, OwnsOthers);
     move_owner(other.word_, word_);
     return *this;
   }
   ~chunk() {
-    if (*this) release(word_, has_far_pointers<T>);
+    if (*this) release(word_, OwnsOthers);
   }
 
   [[nodiscard]] explicit operator bool() const noexcept { return read_word(word_) != 0; }
@@ -186,9 +187,9 @@ class chunk {
 
 }  // namespace detail
 
-template <typename T>
-struct pointers_of<detail::chunk<T>> {
-  static void visit(detail::chunk<T>& in, auto&& pointer) { pointer(in); }
+template <typename T, bool OwnsOthers>
+struct pointers_of<detail::chunk<T, OwnsOthers>> {
+  static void visit(detail::chunk<T, OwnsOthers>& in, auto&& pointer) { pointer(in); }
 };
 
 }  // namespace far
