@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "far/detail/api.h"
 #include "pager/compiled_code.h"
@@ -27,19 +28,24 @@
 #include "preload/thread_ends.h"
 #include "preload/tracer.h"
 
-// jemalloc's own handlers (preload/jemalloc.syms takes them from pthread_atfork to here), so that they run in the right
-// order: jemalloc's locks are taken before the pager's, as in every call from jemalloc into the pager.
+extern "C" __attribute__((visibility("hidden"))) void* __dso_handle;  // what the linker names a library by
+
 namespace {
 
 using handler = void (*)();
-handler jemalloc_prepare = nullptr;
+
+// jemalloc's own handlers (preload/jemalloc.syms takes them from pthread_atfork to here), so that they run in the right
+// order: jemalloc's locks are taken before the pager's, as in every call from jemalloc into the pager. A program with an
+// allocator of its own may fork before jemalloc is first used, or while it is.
+std::atomic<handler> jemalloc_prepare{nullptr};  // set last
 handler jemalloc_parent = nullptr;
 handler jemalloc_child = nullptr;
 std::atomic<far::pager::pager*> forking_pager{nullptr};
 constinit thread_local bool forking = false;
 
-// The mask of the thread that forks, written by the holder of the fork's locks.
-std::uint64_t signals_before_fork = 0;
+// Of the thread that forks, written by the holder of the fork's locks.
+bool jemalloc_is_locked = false;
+std::uint64_t signals_before_fork = 0;  // its mask
 unsigned char dispatch_before_fork = 0;
 
 // No handler of the program may run between the first step and the last: it would meet locks that its own thread holds,
@@ -48,7 +54,8 @@ void prepare() {
   const std::uint64_t signals = far::platform::block_signals();
   const unsigned char dispatch = far::preload::let_calls_through();
   far::preload::lock_control_for_fork();
-  if (jemalloc_prepare != nullptr) jemalloc_prepare();
+  const handler lock_jemalloc = jemalloc_prepare.load(std::memory_order_acquire);
+  if (lock_jemalloc != nullptr) lock_jemalloc();
   // Not guarded from here: a system call of ours, to wait for a lock, must not make memory resident under the others.
   const far::platform::runtime_mark allocate_locally;
   far::preload::lock_large_blocks_for_fork();
@@ -56,6 +63,7 @@ void prepare() {
   if (far::pager::pager* const pager = forking_pager.load()) pager->prepare_fork();
   // Last: a miss is recorded with locks of the pager held.
   far::preload::lock_trace_for_fork();
+  jemalloc_is_locked = lock_jemalloc != nullptr;
   signals_before_fork = signals;
   dispatch_before_fork = dispatch;
   forking = true;
@@ -64,12 +72,13 @@ void prepare() {
 void after_in_parent() {
   const std::uint64_t signals = signals_before_fork;
   const unsigned char dispatch = dispatch_before_fork;
+  const bool unlock_jemalloc = jemalloc_is_locked;
   forking = false;
   far::preload::unlock_trace_in_parent();
   if (far::pager::pager* const pager = forking_pager.load()) pager->after_fork_in_parent();
   far::pager::unlock_compiled_code_after_fork();
   far::preload::unlock_large_blocks_after_fork();
-  if (jemalloc_parent != nullptr) jemalloc_parent();
+  if (unlock_jemalloc) jemalloc_parent();
   far::preload::unlock_control_after_fork();
   far::preload::notice_calls_again(dispatch);
   far::platform::restore_signals(signals);
@@ -112,7 +121,7 @@ void after_in_child() {
   far::platform::forget_runtime_threads();
   far::pager::unlock_compiled_code_after_fork();
   far::preload::unlock_large_blocks_after_fork();
-  if (jemalloc_child != nullptr) jemalloc_child();
+  if (jemalloc_is_locked) jemalloc_child();
   if (far::pager::pager* const pager = forking_pager.load()) {
     const far::platform::runtime_mark allocate_locally;
     far::preload::resume_trace_in_child();
@@ -128,14 +137,28 @@ void after_in_child() {
   far::platform::restore_signals(signals);
 }
 
+int next_register_atfork(handler before, handler in_parent, handler in_child, void* library) {
+  using function = int (*)(handler, handler, handler, void*);
+  return far::preload::next<"__register_atfork", function>()(before, in_parent, in_child, library);
+}
+
+// Before a fork the C library calls those handlers last that were registered first, and after it first: they must be
+// ours, because others may use far memory (an allocator of the program takes its own locks there) while ours hold the
+// locks of the pager.
+int register_handlers() {
+  static constinit std::atomic<bool> registered{false};
+  if (registered.exchange(true)) return 0;
+  return next_register_atfork(prepare, after_in_parent, after_in_child, &__dso_handle);
+}
+
 }  // namespace
 
 extern "C" __attribute__((visibility("hidden"))) int far_je_pthread_atfork(handler before, handler in_parent,
                                                                            handler in_child) {
-  jemalloc_prepare = before;
   jemalloc_parent = in_parent;
   jemalloc_child = in_child;
-  return pthread_atfork(prepare, after_in_parent, after_in_child);
+  jemalloc_prepare.store(before, std::memory_order_release);
+  return register_handlers();
 }
 
 namespace {
@@ -171,6 +194,12 @@ pid_t fork_without_handlers() {
 
 extern "C" {
 
+// What pthread_atfork() calls. A library's constructor may be the first to, before any of ours have run.
+FAR_API int __register_atfork(handler before, handler in_parent, handler in_child, void* library) noexcept {
+  const int failed = register_handlers();
+  return failed != 0 ? failed : next_register_atfork(before, in_parent, in_child, library);
+}
+
 FAR_API pid_t fork() {
   const auto next = far::preload::next<"fork", pid_t (*)()>();
   return fork_on_local_stack(next);
@@ -185,6 +214,7 @@ FAR_API pid_t _Fork() {
 namespace far::preload {
 
 void serve_forks(pager::pager& pager) noexcept {
+  FAR_CHECK(register_handlers() == 0, "the C library has room for the first handlers of fork");
   forking_pager.store(&pager);
 }
 

@@ -137,6 +137,11 @@ class Fork(unittest.TestCase):
     def test_a_fork_on_a_stack_in_far_memory(self):
         self.compare([support.PROGRAMS / "forker", 64, 12, "far-stack"], 16 * support.MIB)
 
+    def test_handlers_that_use_far_memory(self):
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                self.compare([support.PROGRAMS / "fork_handlers"], 16 * support.MIB, mode=mode, deadline_s=60)
+
     def test_children_let_go_of_pages_that_were_leaving_at_the_fork(self):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
