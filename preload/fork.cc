@@ -35,8 +35,8 @@ namespace {
 using handler = void (*)();
 
 // jemalloc's own handlers (preload/jemalloc.syms takes them from pthread_atfork to here), so that they run in the right
-// order: jemalloc's locks are taken before the pager's, as in every call from jemalloc into the pager. A program with an
-// allocator of its own may fork before jemalloc is first used, or while it is.
+// order: jemalloc's locks are taken before the pager's, as in every call from jemalloc into the pager. A program with
+// an allocator of its own may fork before jemalloc is first used, or while it is.
 std::atomic<handler> jemalloc_prepare{nullptr};  // set last
 handler jemalloc_parent = nullptr;
 handler jemalloc_child = nullptr;
