@@ -49,8 +49,8 @@ class Server:
         self.errors.close()
 
     def log(self):
-        self.errors.seek(0)
-        return self.errors.read()
+        # The server writes where the file's position is, which it shares: it stays where it is.
+        return os.pread(self.errors.fileno(), os.fstat(self.errors.fileno()).st_size, 0).decode()
 
     def client(self, **options):
         return Client(self.port, **options)
@@ -410,8 +410,11 @@ class Reloading(unittest.TestCase):
     def reload(self, server, word="reloaded"):
         before = server.log().count(word)
         server.process.send_signal(signal.SIGHUP)
-        support.wait_until(lambda: server.log().count(word) > before, f"the server said: {word}",
-                           process=server.process)
+        try:
+            support.wait_until(lambda: server.log().count(word) > before, f"the server said: {word}",
+                               process=server.process)
+        except TimeoutError as late:
+            raise TimeoutError(f"{late}; it said: {server.log()}") from None
 
     def expect(self, server, tenant, token, is_known):
         with server.client() as client:

@@ -12,8 +12,8 @@ class Statics(unittest.TestCase):
         outcome = support.run_far([support.PROGRAMS / program], BUDGET, far=far, mode=mode)
         self.assertEqual((outcome.code, outcome.out), (0, "statics: done\n"), outcome)
         self.assertGreater(outcome.stats["peak_far_bytes"], 64 * support.MIB, outcome)
-        # The budget may be exceeded by one batch of pages on their way.
-        self.assertLessEqual(outcome.stats["peak_local_bytes"], BUDGET + 64 * 4096, outcome)
+        # The budget may be exceeded by one batch of pages on their way; and its child has its pages, too, until both come down.
+        self.assertLessEqual(outcome.stats["peak_local_bytes"], 2 * BUDGET + 64 * 4096, outcome)
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)
         # The arrays alone are 96 MiB.
         self.assertLess(outcome.stats["peak_rss_bytes"], 80 * support.MIB, outcome)
