@@ -81,10 +81,6 @@ bool scheduler::is_running_caller() const noexcept {
   return (on != nullptr && &on->shared() == state_.get()) || state_->helpers.is_running_caller();
 }
 
-bool scheduler::has_a_fiber_called_exit() noexcept {
-  return worker::has_a_fiber_called_exit();
-}
-
 unsigned scheduler::workers() const noexcept {
   return state_->worker_count();
 }

@@ -90,8 +90,6 @@ class scheduler {
 
   // Whether the caller is one of its fibers, or a thread that makes a blocking call for one.
   [[nodiscard]] bool is_running_caller() const noexcept;
-  // Whether a fiber, of whichever scheduler, has called exit(). What others wait for may never happen then.
-  [[nodiscard]] static bool has_a_fiber_called_exit() noexcept;
 
   [[nodiscard]] unsigned workers() const noexcept;
   [[nodiscard]] statistics snapshot() const noexcept;

@@ -3,9 +3,11 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <new>
 
 #include "base/backoff.h"
+#include "base/log.h"
 #include "base/use_check.h"
 #include "fiber/overflow.h"
 #include "fiber/waiter.h"
@@ -67,7 +69,16 @@ scheduler_state::~scheduler_state() {
 }
 
 void scheduler_state::wait_for_all() noexcept {
-  while (live_.load(std::memory_order_acquire) > 0) drained_.sleep(1'000'000'000);
+  constexpr unsigned seconds_in_silence = 10;
+  for (unsigned seconds = 0; live_.load(std::memory_order_acquire) > 0; ++seconds) {
+    if (seconds == seconds_in_silence) {
+      log_line(log_level::warning,
+               "a far::runtime that ends has waited for %zu of its fibers for %u seconds, and waits on; if they wait "
+               "for who destroys it, they wait for ever",
+               static_cast<std::size_t>(live_.load()), seconds);
+    }
+    drained_.sleep(1'000'000'000);
+  }
 }
 
 // ---- fibers ----

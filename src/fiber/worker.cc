@@ -5,9 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 
-#include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -24,13 +22,6 @@ namespace far::fiber {
 namespace {
 
 constinit thread_local worker* this_worker = nullptr;
-std::atomic<bool> exit_has_begun{false};
-
-// At the end of a worker's thread; and before that only if one of its fibers has called exit(), which begins with the
-// thread-local variables of the thread that it is called on.
-void note_exit(void* /*nothing*/) {
-  if (this_worker != nullptr) exit_has_begun.store(true, std::memory_order_relaxed);
-}
 
 constexpr unsigned pauses_between_looks = 32;
 constexpr unsigned looks_before_yielding = 3;
@@ -42,10 +33,6 @@ constexpr unsigned looks_before_yielding = 3;
 [[gnu::noinline]] worker* worker::current() noexcept {
   asm volatile("");
   return this_worker;
-}
-
-bool worker::has_a_fiber_called_exit() noexcept {
-  return exit_has_begun.load(std::memory_order_relaxed);
 }
 
 control_block* current_fiber() noexcept {
@@ -120,9 +107,6 @@ void worker::loop(int cpu) {
   const overflow_stack for_overflows;
   exceptions_of_thread_ = abi::__cxa_get_globals();
   this_worker = this;
-  // As of the C library: a thread keeps what it names here in memory, and dlclose() of a library ends its static
-  // runtime.
-  abi::__cxa_thread_atexit(note_exit, nullptr, reinterpret_cast<void*>(&std::exit));
   bool roused = false;
   while (!shared_.stopping()) {
     serve();

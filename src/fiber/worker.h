@@ -47,8 +47,6 @@ class worker {
   // The worker that the calling thread is, or nullptr. Never keep it across anything that may park: the fiber may
   // continue on another worker.
   [[nodiscard]] static worker* current() noexcept;
-  // As scheduler::has_a_fiber_called_exit().
-  [[nodiscard]] static bool has_a_fiber_called_exit() noexcept;
 
   // Called on a fiber, about itself. Each returns when the fiber continues, perhaps on another worker.
   void yield(control_block& self) noexcept;

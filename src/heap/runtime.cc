@@ -23,7 +23,6 @@
 #include "far/tag.h"
 #include "fiber/blocking.h"
 #include "fiber/scheduler.h"
-#include "fiber/this_fiber.h"
 #include "heap/evacuator.h"
 #include "heap/fiber_misses.h"
 #include "heap/heap.h"
@@ -200,15 +199,13 @@ runtime::runtime(const runtime_options& chosen) : parts_(new parts(checked(chose
 
 // Everything that its fibers use is there until the last of them has ended. On one of them, which is waiting here, this
 // is exit(), of a process that has the runtime in a static variable: then all stays for those that run on, and the
-// kernel takes it back. So does what exit() on a fiber of another runtime destroys: some may wait for that fiber.
+// kernel takes it back.
 runtime::~runtime() {
   heap::check_outside_handlers();
-  const bool is_own = parts_->workers.is_running_caller();
-  if (is_own || (fiber::on_fiber() && fiber::scheduler::has_a_fiber_called_exit())) {
+  if (parts_->workers.is_running_caller()) {
     log_line(log_level::warning,
-             "a far::runtime was destroyed on %s, as exit() there does; its threads and memory stay until the process "
-             "ends",
-             is_own ? "one of its own fibers" : "a fiber of another");
+             "a far::runtime was destroyed on one of its own fibers, as exit() there does; its threads and memory stay "
+             "until the process ends");
     return;
   }
   // On a fiber of another runtime: those that this one's fibers and threads wait for may need its worker.
