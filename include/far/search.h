@@ -172,7 +172,7 @@ template <far_characters Characters>
   return found;
 }
 
-// The indices of the strings that have the text in them, in ascending order. Strings of up to 23 characters lie in the
+// The indices of the strings that have the text in them, in ascending order. Strings of up to 15 characters lie in the
 // vector; a longer one is fetched, unless it is shorter than the text. Throws as far::vector::push_back.
 template <std::size_t Elements>
 [[nodiscard]] vector<std::size_t> find_text(const vector<string, Elements>& all, std::string_view text) {

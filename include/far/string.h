@@ -8,14 +8,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <limits>
-#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -28,8 +25,8 @@
 
 namespace far {
 
-// 24 bytes. Up to 23 characters lie in it; of a longer text it has the first 7 characters and the length, and owns the
-// rest in the far heap. So most comparisons of unequal texts need no miss. It may be an element, key or value of far
+// 24 bytes. Up to 15 characters lie in it; of a longer text it has the first 7 characters and the length, and owns all of
+// it in the far heap. So most comparisons of unequal texts need no miss. It may be an element, key or value of far
 // containers and a member of far objects, or lie anywhere else.
 //
 // Move-only. Functions that make the text longer take the runtime or a tag first, which says where the text lives. The
@@ -40,7 +37,7 @@ class string {
   using size_type = std::size_t;
 
   // How many characters need no far object.
-  static constexpr std::size_t inline_capacity = 23;
+  static constexpr std::size_t inline_capacity = 15;
 
   string() noexcept = default;
   // Throws std::length_error and std::bad_alloc; waits for the evictor when local memory is short.
@@ -72,11 +69,11 @@ class string {
   // dereferenced in it.
   [[nodiscard]] std::string_view view(const scope& in) const {
     if (is_inline()) return {room_, inline_size()};
-    return {reinterpret_cast<const char*>(in.reach(word(), false, true)), far_size()};
+    return {reinterpret_cast<const char*>(in.reach(word_, false, true)), far_size()};
   }
   [[nodiscard]] std::string_view view(const scope& in, non_temporal_t /*how*/) const {
     if (is_inline()) return {room_, inline_size()};
-    return {reinterpret_cast<const char*>(in.reach(word(), false, false)), far_size()};
+    return {reinterpret_cast<const char*>(in.reach(word_, false, false)), far_size()};
   }
   template <typename... How>
   std::string_view view(const scope&& the_scope_must_be_a_local_variable, How...) const = delete;
@@ -100,8 +97,8 @@ class string {
     }
     for (std::size_t done = 0; done < count;) {
       const std::size_t now = std::min(count - done, most_held);
-      const scope here(detail::runtime_of(word()));
-      std::memcpy(into.data() + done, here.reach_part(word(), first + done, now, false, true), now);
+      const scope here(detail::runtime_of(word_));
+      std::memcpy(into.data() + done, here.reach_part(word_, first + done, now, false, true), now);
       done += now;
     }
     return count;
@@ -136,7 +133,7 @@ class string {
   }
   // Gives a far object back.
   void clear() noexcept {
-    if (!is_inline()) detail::release(word(), false);
+    if (!is_inline()) detail::release(word_, false);
     std::memset(room_, 0, sizeof room_);
   }
 
@@ -165,21 +162,21 @@ class string {
     if (is_inline()) return std::string_view(room_, inline_size()).compare(other);
     const std::string_view begins = beginning();
     if (const int first = begins.compare(other.substr(0, begins.size())); first != 0) return first;
-    const scope here(detail::runtime_of(word()));
+    const scope here(detail::runtime_of(word_));
     return view(here).compare(other);
   }
   [[nodiscard]] int compare(const string& other) const {
     if (other.is_inline()) return compare(std::string_view(other.room_, other.inline_size()));
     const std::string_view begins = other.beginning();
     if (const int first = beginning().substr(0, begins.size()).compare(begins); first != 0) return first;
-    const scope here(detail::runtime_of(other.word()));
+    const scope here(detail::runtime_of(other.word_));
     return compare(other.view(here));
   }
 
   // That of std::hash<std::string_view>.
   [[nodiscard]] std::size_t hash() const {
     if (is_inline()) return std::hash<std::string_view>()({room_, inline_size()});
-    const scope here(detail::runtime_of(word()));
+    const scope here(detail::runtime_of(word_));
     return std::hash<std::string_view>()(view(here));
   }
 
@@ -187,34 +184,26 @@ class string {
   [[nodiscard]] std::size_t owned_bytes() const noexcept { return is_inline() ? 0 : far_size(); }
 
   // Starts to fetch the text, without waiting; as far::unique_ptr::prefetch().
-  bool prefetch() const { return is_inline() || detail::prefetch(word()); }
+  bool prefetch() const { return is_inline() || detail::prefetch(word_); }
 
-  // For pointers_of. The program may be changing the text meanwhile.
-  void visit_word(detail::type_of_object::word_visitor visit, void* context) {
-    if (std::atomic_ref(room_[last]).load(std::memory_order_acquire) == far_mark) visit(word(), context);
-  }
+  // For pointers_of.
+  void visit_word(detail::type_of_object::word_visitor visit, void* context) { visit(word_, context); }
 
  private:
-  // The bytes. Inline: text, and its length last; so zeros are an empty string. Otherwise the word of the far object,
-  // the length, the first characters, and a mark last.
-  static constexpr std::size_t word_bytes = sizeof(detail::owner_word);
-  static constexpr std::size_t prefix_at = word_bytes + sizeof(std::uint64_t);
+  // The room beside the word of the far object. Inline: text, and its length last; so zeros are an empty string.
+  // Otherwise the length, the first characters, and a mark last.
+  static constexpr std::size_t prefix_at = sizeof(std::uint64_t);
   static constexpr std::size_t last = inline_capacity;
   static constexpr char far_mark = 0x7f;
   static constexpr std::size_t most_held = std::size_t{64} << 10;
 
   [[nodiscard]] std::size_t inline_size() const noexcept { return static_cast<unsigned char>(room_[last]); }
-  [[nodiscard]] detail::owner_word& word() const noexcept {
-    return *std::launder(reinterpret_cast<detail::owner_word*>(room_));
-  }
   [[nodiscard]] std::size_t far_size() const noexcept {
     std::uint64_t count = 0;
-    std::memcpy(&count, room_ + word_bytes, sizeof count);
+    std::memcpy(&count, room_, sizeof count);
     return count;
   }
-  void set_far_size(std::uint64_t count) noexcept { std::memcpy(room_ + word_bytes, &count, sizeof count); }
-  // After the word: see visit_word().
-  void set_far_mark() noexcept { std::atomic_ref(room_[last]).store(far_mark, std::memory_order_release); }
+  void set_far_size(std::uint64_t count) noexcept { std::memcpy(room_, &count, sizeof count); }
 
   // The part of the text that the string itself has.
   [[nodiscard]] std::string_view beginning() const noexcept {
@@ -232,10 +221,10 @@ class string {
   // unless it is large.
   [[nodiscard]] std::size_t capacity() const {
     if (is_inline()) return inline_capacity;
-    if (detail::word::is_huge(word().load(std::memory_order_relaxed))) return detail::bytes_of(word());
-    const scope here(detail::runtime_of(word()));
-    static_cast<void>(here.reach(word(), false, true));
-    return detail::bytes_of(word());
+    if (detail::word::is_huge(word_.load(std::memory_order_relaxed))) return detail::bytes_of(word_);
+    const scope here(detail::runtime_of(word_));
+    static_cast<void>(here.reach(word_, false, true));
+    return detail::bytes_of(word_);
   }
 
   // Requires: it is empty and inline; characters > inline_capacity.
@@ -248,9 +237,9 @@ class string {
       const scope here(in.home());
       static_cast<void>(detail::allocate(in, fresh, characters, nullptr));
     }
-    detail::move_owner(fresh, *new (room_) detail::owner_word(0));
+    detail::move_owner(fresh, word_);
     set_far_size(0);
-    set_far_mark();
+    room_[last] = far_mark;
   }
 
   // Requires: there is room.
@@ -264,8 +253,8 @@ class string {
     }
     for (std::size_t done = 0; done < text.size();) {
       const std::size_t now = std::min(text.size() - done, most_held);
-      const scope here(detail::runtime_of(word()));
-      std::memcpy(here.reach_part(word(), before + done, now, true, true), text.data() + done, now);
+      const scope here(detail::runtime_of(word_));
+      std::memcpy(here.reach_part(word_, before + done, now, true, true), text.data() + done, now);
       done += now;
     }
     if (before < last - prefix_at) {
@@ -276,26 +265,22 @@ class string {
   // The text of a string that may live in another runtime.
   void append_to_room(const string& other) {
     if (other.is_inline()) return append_to_room({other.room_, other.inline_size()});
-    const scope there(detail::runtime_of(other.word()));
+    const scope there(detail::runtime_of(other.word_));
     append_to_room(other.view(there));
   }
 
   // Requires: it is empty and inline.
   void take(string& other) noexcept {
-    if (other.is_inline()) {
-      std::memcpy(room_, other.room_, sizeof room_);
-    } else {
-      // A copy of the other's word with a mark would be visited as if the object were this one's already.
-      detail::move_owner(other.word(), *new (room_) detail::owner_word(0));
-      std::memcpy(room_ + word_bytes, other.room_ + word_bytes, last - word_bytes);
-      set_far_mark();
-    }
+    if (!other.is_inline()) detail::move_owner(other.word_, word_);
+    std::memcpy(room_, other.room_, sizeof room_);
     std::memset(other.room_, 0, sizeof other.room_);
   }
 
   static constexpr std::size_t largest_shared = 4080;
 
-  alignas(detail::owner_word) mutable char room_[inline_capacity + 1] = {};
+  // Nothing but a word, or 0, is ever here: the evacuator looks at it while the program changes the text.
+  mutable detail::owner_word word_{0};
+  char room_[inline_capacity + 1] = {};
 };
 
 template <>
