@@ -25,8 +25,8 @@
 
 namespace far {
 
-// 24 bytes. Up to 15 characters lie in it; of a longer text it has the first 7 characters and the length, and owns all of
-// it in the far heap. So most comparisons of unequal texts need no miss. It may be an element, key or value of far
+// 24 bytes. Up to 15 characters lie in it; of a longer text it has the first 7 characters and the length, and owns all
+// of it in the far heap. So most comparisons of unequal texts need no miss. It may be an element, key or value of far
 // containers and a member of far objects, or lie anywhere else.
 //
 // Move-only. Functions that make the text longer take the runtime or a tag first, which says where the text lives. The
