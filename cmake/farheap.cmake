@@ -92,7 +92,7 @@ function(far_test name)
     list(APPEND ARG_LABELS unit)
   endif()
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)  # sanitized, three at once on two busy cores, the longest took 120
+    set(ARG_TIMEOUT 600)  # sanitized, four at once on two busy cores, the longest took 260
   endif()
   set(except)
   if("${ARG_LABELS}" MATCHES "(^|;)(unit|contract|simulation)($|;)" AND NOT "unsanitized" IN_LIST ARG_LABELS)
