@@ -119,6 +119,8 @@ for round in range(3):
     late.start()
     print(os.readv(out, [buffer]), bytes(buffer[:8]))                 # interrupted, then goes on
     late.join()                                                       # it blocks no signal, so it would take one
+    while os.path.exists(f"/proc/self/task/{late.native_id}"):        # Python is done with it before the kernel is
+        time.sleep(0.001)
     os.close(out), os.close(into)
 signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))                # also those that must never be blocked
 os.kill(os.getpid(), signal.SIGUSR1)
