@@ -68,7 +68,7 @@ class Auto(unittest.TestCase):
         mib = support.MIB
         with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as walk:
             walk.wait_for_passes(1)
-            outcome = support.run([support.FARHEAP, "resize", walk.pid(), "48M"], deadline_s=30)
+            outcome = support.run([support.FARHEAP, "resize", walk.pid(), "48M"], deadline_s=240)
             self.assertEqual(outcome.code, 0, outcome)
             walk.wait_for_resident(lambda held: held < 150 * mib, "shrinking to 48 MiB")
             walk.wait_for_passes(2)

@@ -16,7 +16,7 @@ FARHEAP = support.FARHEAP
 class BadInput(unittest.TestCase):
     def refuses(self, command, *words, environment=None):
         """The command fails, by itself, with one line on standard error that has all the words."""
-        outcome = support.run(command, environment=environment, deadline_s=30)
+        outcome = support.run(command, environment=environment, deadline_s=240)
         self.assertGreater(outcome.code, 0, outcome)
         self.assertEqual(outcome.out, "", outcome)
         lines = outcome.err.splitlines()

@@ -51,10 +51,11 @@ class ClientMetrics(Servers):
         # Processes publish their counts a few times a second.
         shows(lambda: port.value("servers", process.pid) == 3, "three servers were shown")
         shows(lambda: port.value("evicted_pages_total", process.pid) > 0, "evictions were shown")
-        self.assertEqual(port.value("away_servers", process.pid), 0)
+        shows(lambda: port.value("away_servers", process.pid) == 0, "no server was shown as away")
         servers[1].kill()
         shows(lambda: port.value("away_servers", process.pid) == 1, "one server was shown as away")
-        shows(lambda: port.value("lacking_copies", process.pid) > 0, "copies were shown as lacking")
+        shows(lambda: port.value("lacking_copies", process.pid) + port.value("repaired_copies_total", process.pid) > 0,
+              "copies were shown as lacking, or as made again")
         shown = subprocess.run([support.FARHEAP, "top", "--once", "--interval", "0.1", str(process.pid)], text=True,
                                capture_output=True, check=True, timeout=60).stdout
         self.assertIn("1 of 3 servers away", shown)
@@ -78,7 +79,7 @@ class ClientMetrics(Servers):
         self.assertIn("--token-file", refused.exception.read().decode())
         refused.exception.close()
         self.assertIn("# TYPE farheap_misses_total counter", port.read(TOKEN))
-        outcome = support.run([support.FARHEAP, "metrics", "--listen", "0.0.0.0:0"], deadline_s=30)
+        outcome = support.run([support.FARHEAP, "metrics", "--listen", "0.0.0.0:0"], deadline_s=240)
         self.assertEqual(outcome.code, 2)
         self.assertIn("can be reached from other machines", outcome.err)
 

@@ -84,7 +84,7 @@ class Recipe(unittest.TestCase):
 
     def test_options_are_right(self):
         options = json.loads(self.one("CMD"))
-        outcome = support.run([FARHEAPD, "--check", *options], deadline_s=60)
+        outcome = support.run([FARHEAPD, "--check", *options], deadline_s=240)
         self.assertEqual(outcome.code, 0, outcome)
         port = re.fullmatch(r"127\.0\.0\.1:(\d+)", options[options.index("--listen") + 1])[1]
         self.assertEqual(self.one("EXPOSE").strip(), port)

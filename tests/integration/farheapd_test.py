@@ -167,7 +167,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(small.allocate(7, 1), wire_client.OK)
 
     def test_slots_outlive_their_connections_for_the_grace_period(self):
-        with Server("--grace", "2s", "--lease", "2s", "--metrics", "127.0.0.1:0") as server:
+        with Server("--grace", "8s", "--lease", "8s", "--metrics", "127.0.0.1:0") as server:
             with server.welcome() as client:
                 client.allocate(0, 3)
                 client.write(5, b"still here")
@@ -203,7 +203,7 @@ class Misbehaving(unittest.TestCase):
     """Each loses its connection; another client goes on as if nothing had happened."""
 
     def setUp(self):
-        self.server = self.enterContext(Server("--threads", "1", "--patience", "1s", "--silence", "4s"))
+        self.server = self.enterContext(Server("--threads", "1", "--patience", "5s"))
         self.honest = self.enterContext(self.server.welcome())
         self.honest.allocate(0, 1)
         self.honest.write(0, pattern(0, 4096))
@@ -266,13 +266,6 @@ class Misbehaving(unittest.TestCase):
             support.wait_until(lambda: "slow_reader" in self.server.log(), "the log says slow_reader")
             self.honest.ask(wire_client.PING)
 
-    def test_silence(self):
-        with self.server.welcome() as client:
-            for _ in range(12):
-                time.sleep(0.5)
-                self.honest.ask(wire_client.PING)
-            self.loses_its_connection(client, "silent")
-
     def test_many_strangers_do_not_keep_a_client_out(self):
         with contextlib.ExitStack() as strangers:
             for _ in range(400):
@@ -281,9 +274,24 @@ class Misbehaving(unittest.TestCase):
                 self.assertEqual(client.allocate(0, 1), wire_client.OK)
 
 
+class Silence(unittest.TestCase):
+    def test_it_ends_a_connection(self):
+        with Server("--threads", "1", "--silence", "4s") as server, server.welcome() as honest, server.welcome() as silent:
+            honest.allocate(0, 1)
+
+            def is_told():
+                self.assertEqual(honest.ask(wire_client.PING).status, wire_client.OK)
+                return "silent" in server.log()
+
+            support.wait_until(is_told, "the log says silent")
+            self.assertTrue(silent.is_ended())
+            self.assertEqual(server.log().count("silent"), 1, server.log())
+            self.assertEqual(honest.read((0, 0, 4096)).payload, bytes(4096))
+
+
 class Security(unittest.TestCase):
     def refuses(self, *arguments, words=()):
-        outcome = support.run([FARHEAPD, *arguments], deadline_s=30)
+        outcome = support.run([FARHEAPD, *arguments], deadline_s=240)
         self.assertGreater(outcome.code, 0, outcome)
         self.assertEqual(outcome.out, "", outcome)
         lines = outcome.err.splitlines()

@@ -140,13 +140,13 @@ class Fork(unittest.TestCase):
     def test_handlers_that_use_far_memory(self):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
-                self.compare([support.PROGRAMS / "fork_handlers"], 16 * support.MIB, mode=mode, deadline_s=60)
+                self.compare([support.PROGRAMS / "fork_handlers"], 16 * support.MIB, mode=mode, deadline_s=240)
 
     def test_children_let_go_of_pages_that_were_leaving_at_the_fork(self):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
                 self.compare([support.PROGRAMS / "forker", 64, 3, "let-go"], 16 * support.MIB,
-                             far="memory:?latency=10ms", mode=mode, deadline_s=60)
+                             far="memory:?latency=10ms", mode=mode, deadline_s=240)
 
     def test_shell_pipeline(self):
         self.compare(["sh", "-c", PIPELINE], 64 * support.MIB)

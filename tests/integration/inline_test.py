@@ -324,7 +324,7 @@ class Inline(unittest.TestCase):
         support.need(native.code == -9, "no strict seccomp here")
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
-                self.assertEqual(support.run_far(program, 32 * support.MIB, far="memory:", mode=mode, deadline_s=30).code, -9)
+                self.assertEqual(support.run_far(program, 32 * support.MIB, far="memory:", mode=mode, deadline_s=240).code, -9)
 
     def test_the_default_for_a_program_with_a_filter_of_its_own(self):
         for program in ([support.PROGRAMS / "sandboxed", "64"], [support.PROGRAMS / "sandboxed", "64", "stop"]):

@@ -47,7 +47,7 @@ def budget():
 
 class Limits(unittest.TestCase):
     def far(self, program, mode, **options):
-        return support.run_far(program, budget(), "memory:", mode, deadline_s=60, **options)
+        return support.run_far(program, budget(), "memory:", mode, deadline_s=240, **options)
 
     def test_a_program_that_limits_itself(self):
         for kind in ("as", "data"):

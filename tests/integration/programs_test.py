@@ -118,14 +118,14 @@ class Programs(unittest.TestCase):
         for mode in ("thread", "inline"):
             with self.subTest(mode):
                 outcome = support.run_far(["/usr/bin/python3", "-c", program], 16 * support.MIB, far="memory:", mode=mode,
-                                          deadline_s=60)
+                                          deadline_s=240)
                 self.assertEqual((outcome.code, outcome.out), (0, "changed\n"), outcome)
 
     def test_a_debugger(self):
         for program in (support.PROGRAMS / "mapper", "/nowhere"):
             command = [support.PROGRAMS / "tracer", program, "foreign_neighbours"]
             native = support.run(command)
-            outcome = support.run_far(command, 16 * support.MIB, far="memory:", deadline_s=60)
+            outcome = support.run_far(command, 16 * support.MIB, far="memory:", deadline_s=240)
             self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
 
     def test_an_allocator_of_the_programs_own(self):
@@ -135,7 +135,7 @@ class Programs(unittest.TestCase):
         for mode, far, disabled in (("thread", "memory:", ""), ("inline", "file:", "io_uring")):
             with self.subTest(mode, far=far):
                 outcome = support.run_far([support.PROGRAMS / "own_allocator"], 16 * support.MIB, far=far, mode=mode,
-                                          environment={"FARHEAP_DISABLE": disabled}, deadline_s=60)
+                                          environment={"FARHEAP_DISABLE": disabled}, deadline_s=240)
                 self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
                 self.assertGreater(outcome.stats["misses"], 0, outcome)
 
@@ -147,7 +147,7 @@ class Programs(unittest.TestCase):
             self.assertEqual((native.code, native.out[-5:]), (0, "done\n"), native)
             for mode in ("thread", "inline"):
                 with self.subTest(mode, part=part):
-                    outcome = support.run_far(command, 16 * support.MIB, far="memory:", mode=mode, deadline_s=60)
+                    outcome = support.run_far(command, 16 * support.MIB, far="memory:", mode=mode, deadline_s=240)
                     self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
                     self.assertGreater(outcome.stats["misses"], 0, outcome)
 
@@ -157,7 +157,7 @@ class Programs(unittest.TestCase):
         for mode in ("thread", "inline"):
             with self.subTest(mode):
                 outcome = support.run_far([support.PROGRAMS / "deep_binder", "libdeep_bound.so"], 16 * support.MIB,
-                                          far="memory:", mode=mode, deadline_s=60)
+                                          far="memory:", mode=mode, deadline_s=240)
                 self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
 
     def test_sort(self):

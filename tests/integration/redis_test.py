@@ -102,18 +102,16 @@ class RedisServers(support.ProgramsBesideFailures):
 
 class OneServer(RedisServers):
     def test_connections_and_scripts_go_and_keys_end_with_the_program(self):
-        program = verifier(100)
-        expected = support.run(program).out
         for mode in ("inline", "thread"):
             server = self.server()
-            process = self.begin(program, self.far([server], "timeout=20s&prefix=job42"), mode)
+            process = self.begin_verifier(self.far([server], "timeout=20s&prefix=job42"), mode)
             self.wait_until_far(process, server)
             server.command("SCRIPT", "FLUSH")
             self.assertNotEqual(server.command("CLIENT", "KILL", "TYPE", "normal"), "0")
             server.signal(signal.SIGSTOP)
             time.sleep(0.5)
             server.signal(signal.SIGCONT)
-            self.finish(process, expected)
+            self.finish_verifier(process)
             keys = server.command("KEYS", "*").split()
             self.assertTrue(all(key.startswith("job42:") for key in keys), keys[:5])
             self.assertTrue(all(int(server.command("PTTL", key)) <= 10_000 for key in keys[:20]))
@@ -179,7 +177,7 @@ class Sentinel(RedisServers):
 
         master.kill()
         support.wait_until(lambda: "role:master" in replica.command("INFO", "replication"),
-                           "Sentinel made the replica the master", process=sentinel.process)
+                           "Sentinel made the replica the master", deadline_s=180, process=sentinel.process)
         master.start()
         # Sentinel first waits until nobody has been late for 8 s, as its process or a server may be on a busy machine.
         support.wait_until(lambda: "role:slave" in master.command("INFO", "replication"),

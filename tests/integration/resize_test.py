@@ -10,7 +10,7 @@ WORKING_SET_MIB = 256
 
 class Resize(unittest.TestCase):
     def resize(self, pid, size):
-        outcome = support.run([support.FARHEAP, "resize", pid, size], deadline_s=30)
+        outcome = support.run([support.FARHEAP, "resize", pid, size], deadline_s=240)
         self.assertEqual(outcome.code, 0, outcome)
 
     def test_both_ways(self):
@@ -38,7 +38,7 @@ class Resize(unittest.TestCase):
         with Walk(WORKING_SET_MIB, 96 * mib) as walk:
             walk.wait_for_passes(1)
             for size in ["banana", "64K", "-1M"]:
-                outcome = support.run([support.FARHEAP, "resize", walk.pid(), size], deadline_s=30)
+                outcome = support.run([support.FARHEAP, "resize", walk.pid(), size], deadline_s=240)
                 self.assertGreater(outcome.code, 0, outcome)
                 self.assertEqual(len(outcome.err.splitlines()), 1, outcome)
             walk.wait_for_passes(1)

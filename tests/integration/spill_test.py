@@ -140,7 +140,7 @@ class Spill(WithDirectory):
 
     def test_options(self):
         def start(*options, memory="64M"):
-            outcome = support.run([FARHEAPD, "--listen", "127.0.0.1:0", "--memory", memory, *options], deadline_s=30)
+            outcome = support.run([FARHEAPD, "--listen", "127.0.0.1:0", "--memory", memory, *options], deadline_s=240)
             self.assertNotEqual(outcome.code, 0, outcome)
             return outcome.err
         where = ["--spill", self.disk, "--spill-size", "64M"]
@@ -156,7 +156,7 @@ class Spill(WithDirectory):
 
     def test_a_limit_on_file_sizes_is_said(self):
         outcome = support.run(["bash", "-c", 'ulimit -f 1024; exec "$@"', "bash", FARHEAPD, "--listen", "127.0.0.1:0",
-                               "--memory", "64M", "--spill", self.disk, "--spill-size", "64M"], deadline_s=30)
+                               "--memory", "64M", "--spill", self.disk, "--spill-size", "64M"], deadline_s=240)
         self.assertEqual(outcome.code, 1, outcome)
         self.assertIn("more than the limit on file sizes, 1.00 MiB; raise it (ulimit -f)", outcome.err)
 
@@ -171,7 +171,7 @@ class Spill(WithDirectory):
     def test_check(self):
         def check(directory, size):
             return support.run([FARHEAPD, "--check", "--listen", "127.0.0.1:0", "--memory", "64M", "--spill", directory,
-                                "--spill-size", size], deadline_s=60)
+                                "--spill-size", size], deadline_s=240)
         self.assertRegex(check(self.disk, "64M").out, r"--spill +\w+ +--spill-size 64\.0 MiB, and .* are free in ")
         self.assertRegex(check(self.disk, "4096T").out, r"--spill +note ")
         outcome = check(self.disk / "nowhere", "64M")

@@ -18,12 +18,12 @@ ROWS = "return [...document.querySelectorAll('#lines tbody tr')].map((row) => ro
 
 
 def write_trace(folder):
-    outcome = support.run([support.PROGRAMS / "trace_writer", folder], deadline_s=60)
+    outcome = support.run([support.PROGRAMS / "trace_writer", folder], deadline_s=240)
     assert outcome.code == 0, outcome
 
 
 def report(*arguments):
-    return support.run([support.FARHEAP, "report", *arguments], deadline_s=60)
+    return support.run([support.FARHEAP, "report", *arguments], deadline_s=240)
 
 
 class Containers(unittest.TestCase):
@@ -230,7 +230,7 @@ class TracedProgram(PageCase):
     def make_report(folder):
         outcome = support.run([support.FARHEAP, "trace", "--local", "16M", "-o", folder, "--",
                                support.BUILD / "bin" / "apps" / "psort-unhinted", "--elements", 3_000_000,
-                               "--threads", 1], deadline_s=60)
+                               "--threads", 1], deadline_s=240)
         assert outcome.code == 0, outcome
 
     def place(self):

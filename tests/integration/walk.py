@@ -52,7 +52,7 @@ class Walk:
         support.wait_until(lambda: len(self.lines) >= wanted, f"{count} more passes", deadline_s=120,
                            process=self.process)
 
-    def wait_for_resident(self, condition, expected, beside=(), deadline_s=60):
+    def wait_for_resident(self, condition, expected, beside=(), deadline_s=240):
         """`beside`: other walks that have a part in it; they are in the message of a failure, too."""
         try:
             support.wait_until(lambda: condition(support.resident_bytes(self.pid())), expected, deadline_s, self.process)
