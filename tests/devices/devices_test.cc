@@ -251,7 +251,9 @@ TEST_P(Devices, ThatHangAreEndedAtTheirDeadline) {
 
 TEST_P(Devices, ThatCannotBeConstructedSayWhy) {
   const auto construct = [&](std::string_view parameters) {
-    return reason_of([&] { device(tier(), "troublemaker", {.parameters = bytes_of(parameters), .deadline = 4s}); });
+    const auto deadline = parameters == "hang" ? 4s : 60s;
+    return reason_of(
+        [&] { device(tier(), "troublemaker", {.parameters = bytes_of(parameters), .deadline = deadline}); });
   };
   EXPECT_EQ(construct("refuse"), reason::refused);
   EXPECT_EQ(construct("hang"), reason::timed_out);
@@ -330,7 +332,7 @@ TEST_P(Devices, TakeWhatTheyHaveStartedWithThem) {
   }
   {
     SCOPED_TRACE("the device hangs");
-    device made = make({.parameters = {}, .deadline = 1s});
+    device made = make({.parameters = {}, .deadline = 5s});
     left = daemon_of(made);
     EXPECT_EQ(reason_of([&] { made.compute(hang); }), reason::timed_out);
     expect_gone(left);
