@@ -40,7 +40,7 @@ def numbers(count, seed=0):
     return numpy.arange(seed, seed + count, dtype=numpy.int64) * 2654435761
 
 
-def wait_until(condition, deadline_s=120):
+def wait_until(condition, deadline_s=240):
     limit = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > limit:

@@ -61,9 +61,11 @@ class Leaving(Servers):
         for server in servers:
             self.stop(server, process)
             self.await_rounds(process, 1)
+            again = f"{server.where()} answers again"
+            before = self.texts()[1].count(again)
             server.start()
             # Whatever this server gets from now on must be copied again when the next one stops.
-            support.wait_until(lambda: f"{server.where()} answers again" in self.texts()[1],
+            support.wait_until(lambda again=again, before=before: self.texts()[1].count(again) > before,
                                f"{server.where()} was used again", process=process)
             self.await_rounds(process, 1)
         err = self.end_load(process)
@@ -96,8 +98,10 @@ class Leaving(Servers):
         servers[0].process.stdout.close()
         self.await_rounds(process, 1)
         self.assertGreater(self.lacking_copies(process), 0)
+        again = f"{servers[0].where()} answers again"
+        before = self.texts()[1].count(again)
         servers[0].start()
-        support.wait_until(lambda: f"{servers[0].where()} answers again" in self.texts()[1] and
+        support.wait_until(lambda: self.texts()[1].count(again) > before and
                            self.lacking_copies(process) == 0, "everything had two copies again", process=process,
                            deadline_s=support.DEADLINE_S)
         servers[1].kill()

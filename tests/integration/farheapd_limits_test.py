@@ -34,14 +34,14 @@ class WrongTokens(unittest.TestCase):
             with Client(server.port, source="127.0.0.2").shake_hands(token=TOKEN) as before:
                 said = [self.guess(server, "127.0.0.2", TOKEN + str(i)) for i in range(3 * BURST)]
                 self.assertIn("token: ", said[0])
-                # One guess is forgiven each second, so the last one may be.
+                # One a second is heard: on a slow machine not all the later ones are throttled.
                 self.assertTrue(any("throttled: " in one and "try again in a second" in one for one in said), said)
                 # Who is connected already goes on, and so do others.
                 self.assertEqual(before.allocate(0, 1), wire_client.OK)
                 with Client(server.port, source="127.0.0.3").shake_hands(token=TOKEN) as other:
                     self.assertEqual(other.allocate(0, 1), wire_client.OK)
                 tried = time.monotonic()
-                while time.monotonic() < tried + 60:
+                while time.monotonic() < tried + 90:
                     try:
                         with Client(server.port, source="127.0.0.2").shake_hands(token=TOKEN):
                             break

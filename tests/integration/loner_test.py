@@ -19,7 +19,7 @@ KSM = pathlib.Path("/sys/kernel/mm/ksm")
 @contextlib.contextmanager
 def merging():
     """The kernel merges pages, and quickly."""
-    wanted = {"pages_to_scan": "100000", "sleep_millisecs": "10", "run": "1"}
+    wanted = {"pages_to_scan": "2000", "sleep_millisecs": "20", "run": "1"}
     support.need(os.geteuid() == 0 and all((KSM / name).exists() for name in wanted), "no merging of pages here")
     before = {name: (KSM / name).read_text() for name in wanted}
     try:

@@ -275,11 +275,10 @@ class Parity(Servers):
         process = self.begin_verifier(self.far(servers, "parity=2+1&timeout=1s"))
         for server in servers:
             self.wait_until_far(process, server)
-        # A server that stood still for a second was rebuilt, too.
-        earlier = self.texts()[1].count("all are protected by parity")
+        protected = "all are protected by parity"
+        before = self.texts()[1].count(protected)
         servers[0].kill()
-        support.wait_until(lambda: process.poll() is not None or
-                           self.texts()[1].count("all are protected by parity") > earlier,
+        support.wait_until(lambda: process.poll() is not None or self.texts()[1].count(protected) > before,
                            "the pages of the lost server were written again", process=process)
         servers[1].kill()
         err = self.finish_verifier(process)

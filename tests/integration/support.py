@@ -99,7 +99,7 @@ def run_far(program, budget_bytes, far=None, mode=None, policy=None, **options):
     return outcome
 
 
-def wait_until(condition, expected, deadline_s=240, process=None):
+def wait_until(condition, expected, deadline_s=DEADLINE_S, process=None):
     """Waits for a condition and returns it. Raises TimeoutError at the deadline, or when the process has ended."""
     limit = time.monotonic() + deadline_s
     while not (value := condition()):

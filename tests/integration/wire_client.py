@@ -68,7 +68,8 @@ class Refused(Exception):
 class Client:
     """One connection. Every wait ends at a deadline; a connection that the server has ended raises ConnectionError."""
 
-    def __init__(self, port, host="127.0.0.1", deadline_s=120, receive_bytes=None, source=None):
+    def __init__(self, port, host="127.0.0.1", deadline_s=20, receive_bytes=None, source=None):
+        xxh3(b"")  # loads the library before the server's patience begins
         self.socket = socket.socket()
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
