@@ -183,7 +183,8 @@ class Sharing(Tree):
         path, held = self.make_fifo()
         self.addCleanup(os.close, held)
         process = self.start_tree(64 * MIB, ["sh", "-c", f"sleep 600 > /dev/null 2>&1 & read line < {path}"])
-        support.wait_until(lambda: self.named(self.stats(process.pid), "sleep"), "the one behind", process=process)
+        left, = support.wait_until(lambda: self.named(self.stats(process.pid), "sleep"), "the one behind", process=process)
+        self.addCleanup(os.kill, left["pid"], signal.SIGKILL)
         os.write(held, b"end\n")
         out = process.communicate(timeout=support.DEADLINE_S)[0]
         self.assertEqual(process.returncode, 0, out)
