@@ -178,11 +178,19 @@ TEST_F(metrics_port, whoever_guesses_tokens_has_to_wait_and_probes_do_not) {
   start({.tokens = &tokens});
   for (std::uint64_t i = 0; i <= 2 * failed_logins::burst; ++i) EXPECT_EQ(code_of(get("/metrics")), 401);
   int code = 401;
-  for (std::uint64_t i = 0; i <= 2 * failed_logins::burst && code == 401; ++i) {
+  for (std::uint64_t i = 0; i <= 20 * failed_logins::burst && code == 401; ++i) {
     code = code_of(get("/metrics", "Authorization: Bearer " + token + std::to_string(i) + "\r\n"));
   }
   EXPECT_EQ(code, 429);
-  EXPECT_EQ(code_of(get("/metrics", "Authorization: Bearer " + token + "\r\n")), 429);
+  // One a second is heard, so a stalled machine may have to guess again.
+  code = 0;
+  for (int tries = 0; tries < 10 && code != 429; ++tries) {
+    for (std::uint64_t i = 0; i <= 2 * failed_logins::burst; ++i) {
+      static_cast<void>(get("/metrics", "Authorization: Bearer " + token + "wrong\r\n"));
+    }
+    code = code_of(get("/metrics", "Authorization: Bearer " + token + "\r\n"));
+  }
+  EXPECT_EQ(code, 429);
   EXPECT_EQ(code_of(get("/healthz")), 200);
 }
 

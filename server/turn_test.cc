@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -103,12 +104,17 @@ TEST(Tables, AreNotLookedAtForWhatNobodyCanGet) {
   for (const std::atomic<std::uintptr_t>& entry : table) seen += entry.load() == 0 ? 1 : 0;
   EXPECT_EQ(seen, maximum_session_blocks);
   const std::uint64_t look_ns = thread_time_ns() - began_ns;
-  began_ns = thread_time_ns();
-  for (int i = 0; i < 100; ++i) {
-    EXPECT_EQ(client.to->allocate({0, maximum_session_blocks}), status::no_space);
-    EXPECT_EQ(client.to->free_held({0, maximum_session_blocks}), status::not_allocated);
+  // The best of five: others on the machine make a round longer, and none shorter.
+  std::uint64_t best_ns = ~std::uint64_t{0};
+  for (int round = 0; round < 5; ++round) {
+    began_ns = thread_time_ns();
+    for (int i = 0; i < 100; ++i) {
+      EXPECT_EQ(client.to->allocate({0, maximum_session_blocks}), status::no_space);
+      EXPECT_EQ(client.to->free_held({0, maximum_session_blocks}), status::not_allocated);
+    }
+    best_ns = std::min(best_ns, thread_time_ns() - began_ns);
   }
-  EXPECT_LT(thread_time_ns() - began_ns, 20 * look_ns) << "two hundred requests, each of which could look at all";
+  EXPECT_LT(best_ns, 20 * look_ns) << "two hundred requests, each of which could look at all";
   EXPECT_EQ(client.to->allocate({1, held / apart}), status::no_space);
   EXPECT_EQ(client.to->allocate({0, 1}), status::ok);
   EXPECT_EQ(client.to->free_held({0, 1}), status::ok);

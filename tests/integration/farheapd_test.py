@@ -276,21 +276,6 @@ class Misbehaving(unittest.TestCase):
                 self.assertEqual(client.allocate(0, 1), wire_client.OK)
 
 
-class Silence(unittest.TestCase):
-    def test_it_ends_a_connection(self):
-        with Server("--threads", "1", "--silence", "4s") as server, server.welcome() as honest, server.welcome() as silent:
-            honest.allocate(0, 1)
-
-            def is_told():
-                self.assertEqual(honest.ask(wire_client.PING).status, wire_client.OK)
-                return "silent" in server.log()
-
-            support.wait_until(is_told, "the log says silent")
-            self.assertTrue(silent.is_ended())
-            self.assertEqual(server.log().count("silent"), 1, server.log())
-            self.assertEqual(honest.read((0, 0, 4096)).payload, bytes(4096))
-
-
 class Security(unittest.TestCase):
     def refuses(self, *arguments, words=()):
         outcome = support.run([FARHEAPD, *arguments], deadline_s=240)

@@ -80,8 +80,11 @@ bool is_seen_by_all(int descriptor) {
   while (const dirent* const thread = readdir(threads)) {
     if (thread->d_name[0] == '.') continue;
     const std::string path = std::string("/proc/self/task/") + thread->d_name;
-    const bool is_seen = access((path + "/fd/" + std::to_string(descriptor)).c_str(), F_OK) == 0;
-    all &= is_seen || access(path.c_str(), F_OK) != 0;
+    const auto is_seen = [&] { return access((path + "/fd/" + std::to_string(descriptor)).c_str(), F_OK) == 0; };
+    const auto is_gone = [&] { return access(path.c_str(), F_OK) != 0; };
+    // One that is ending has no descriptors any more, and is still there.
+    for (int tries = 0; tries < 1000 && !is_seen() && !is_gone(); ++tries) usleep(10'000);
+    all &= is_seen() || is_gone();
   }
   closedir(threads);
   return all;
