@@ -337,7 +337,12 @@ void* reallocate(void* block, std::size_t bytes) noexcept {
     if (platform::on_runtime_thread()) return far_je_rallocx(block, std::max<std::size_t>(bytes, 1), local_arena_flags);
     return far_je_realloc(block, bytes);
   }
-  if (large != 0 && bytes >= large_block_bytes) return resize_large(*far, block, large, bytes);
+  if (large != 0 && bytes >= large_block_bytes) {
+    // The kernel moves no mapping of several kinds, as of a block that is locked in part. Such a block stays, or is
+    // copied.
+    if (void* const resized = resize_large(*far, block, large, bytes); resized != nullptr) return resized;
+    if (bytes <= large) return block;
+  }
   if (bytes == 0) {
     release(block);
     return nullptr;

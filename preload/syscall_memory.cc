@@ -34,6 +34,7 @@ namespace {
 constexpr std::uint64_t largest_part_bytes = 8 * mib;
 constexpr std::uint64_t smallest_part_bytes = 64 * kib;  // granted even when too much is pinned already
 constexpr std::uint64_t largest_buffer_bytes = gib;
+constexpr std::size_t most_transferred_bytes = 0x7ffff000;  // of which the kernel lets one call transfer no more
 constexpr std::uint64_t unlimited_bytes = ~std::uint64_t{0};
 constexpr unsigned most_attempts = 4;
 constexpr std::size_t first_guess_bytes = 512;
@@ -167,7 +168,7 @@ class collector {
 
   void collect_transfer(unsigned pointer, unsigned count) {
     std::byte* const memory = argument(pointer);
-    const std::size_t bytes = size_argument(count);
+    const std::size_t bytes = std::min(size_argument(count), most_transferred_bytes);
     if (!pager_.overlaps(memory, bytes)) return;
     std::size_t now = bytes;
     if (bytes > smallest_part_bytes && !(peeks() && bytes <= largest_part_bytes) && !keeps_messages(call_.given[0]))

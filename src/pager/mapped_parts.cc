@@ -61,13 +61,17 @@ int mapped_parts::open_or_put_back(page_range range, const mapping_traits& trait
   return failure;
 }
 
-// It waits for parts that another call has taken out and is about to put back, because they would outlive this call.
-int mapped_parts::unmap(page_range range) {
+// It waits for parts that another call has taken out and is about to put back: that call knows nothing of this one.
+mapped_parts::parts mapped_parts::take_out(page_range range) {
   backoff waiting;
   std::optional<parts> found;
   while (!(found = addresses_.remove_whole(range))) waiting.pause();
+  return std::move(*found);
+}
+
+int mapped_parts::unmap(page_range range) {
   int failure = 0;
-  for (const part& one : *found) {
+  for (const part& one : take_out(range)) {
     const int refused = close(one);
     if (failure == 0) failure = refused;
   }
@@ -112,7 +116,7 @@ int mapped_parts::empty(const part& one) {
 // not come in between.
 int mapped_parts::protect(const part& seen, int protection, int key) {
   int failure = 0;
-  for (part& one : addresses_.remove(seen.range)) {
+  for (part& one : take_out(seen.range)) {
     if (failure == 0) failure = protect_removed(one, protection, key);
     addresses_.use(one.range, one.traits);
   }

@@ -83,6 +83,8 @@ class mapped_parts {
   [[nodiscard]] int open(page_range range, const mapping_traits& traits, bool guarded);
   // The same, unless they are only reserved; where it fails, they are free again.
   [[nodiscard]] int open_or_put_back(page_range range, const mapping_traits& traits, bool guarded);
+  // Removes from use all parts of the range, once nobody else has one of them out.
+  [[nodiscard]] parts take_out(page_range range);
   // Empties and frees all that is in use of the range.
   [[nodiscard]] int unmap(page_range range);
   [[nodiscard]] int protect(const part& seen, int protection, int key = no_key);

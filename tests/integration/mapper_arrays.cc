@@ -113,6 +113,16 @@ void much_sent() {
   say("received", content(got, bytes, 6));
 }
 
+// One call of the kernel transfers 2 GiB less a page at most, and programs keep its result in an int.
+void most_written() {
+  const std::size_t bytes = 3072 * mib;
+  char* const block = map(bytes);
+  block[0] = 1;
+  const int device = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  say("written", static_cast<long>(write(device, block, bytes)));
+  close(device);
+}
+
 // The kernel refuses to give a request to a reader that could not take the longest one, while all others wait as well.
 void messages_of_devices() {
   constexpr std::size_t readers = 12;

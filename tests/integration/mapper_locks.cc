@@ -172,4 +172,23 @@ void locked_read_only() {
   say("holds", content(block + untouched, filled, 48));
 }
 
+// Blocks of several kinds of memory become larger and smaller, though mremap() refuses to move such.
+void resized_in_parts() {
+  for (const int advice : {-1, MADV_DONTFORK, MADV_DONTDUMP}) {
+    char* block = static_cast<char*>(std::malloc(64 * mib));
+    fill(block, 64 * mib, 49);
+    char* const inside = block + mib - reinterpret_cast<std::uintptr_t>(block) % mib;
+    say("set", advice < 0 ? mlock(inside, page) : madvise(inside, mib, advice));
+    block = static_cast<char*>(std::realloc(block, 128 * mib));
+    say("grown", block != nullptr);
+    say("holds", content(block, 64 * mib, 49));
+    fill(block + 64 * mib, 64 * mib, 50);
+    press();
+    block = static_cast<char*>(std::realloc(block, 40 * mib));
+    say("cut", block != nullptr);
+    say("holds", content(block, 40 * mib, 49));
+    std::free(block);
+  }
+}
+
 }  // namespace mapper

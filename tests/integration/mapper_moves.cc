@@ -1,4 +1,7 @@
 // Scenarios of mapper: memory that moves with its guards, calls that limits refuse, ranges without end.
+#include <atomic>
+#include <thread>
+
 #include "mapper_tools.h"
 
 namespace mapper {
@@ -304,6 +307,34 @@ void huge_pages() {
   press();
   say("NOHUGEPAGE", madvise(block, 4 * mib, MADV_NOHUGEPAGE));
   say("holds", content(block, 8 * mib, 42));
+}
+
+// Two threads give themselves access to the same memory, of several kinds: each may write there as soon as its own call
+// has returned.
+void opened_at_once() {
+  constexpr std::size_t piece = 64 * page / 4;
+  constexpr std::size_t bytes = 2 * mib;
+  char* const block = map_aligned(bytes);
+  std::atomic<long> arrived = 0;
+  const auto meet = [&](long meeting) {
+    for (arrived.fetch_add(1); arrived.load() < 2 * meeting;) {  // awake, so that both call at the same moment
+    }
+  };
+  std::atomic<long> refused = 0;
+  const auto use = [&](std::size_t at) {
+    for (int round = 0; round < 500; ++round) {
+      for (std::size_t closed = 0; at == 0 && closed < bytes; closed += 2 * piece)
+        mprotect(block + closed, piece, PROT_NONE);
+      meet(2 * round + 1);
+      if (mprotect(block, bytes, both) != 0) ++refused;
+      for (std::size_t left = bytes; left > 0; left -= piece) block[left - piece + at] = static_cast<char>(round);
+      meet(2 * round + 2);
+    }
+  };
+  std::thread other(use, 1);
+  use(0);
+  other.join();
+  std::printf("refused %ld, first %d, last %d\n", refused.load(), block[0], block[bytes - piece + 1]);
 }
 
 }  // namespace mapper

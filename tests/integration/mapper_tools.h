@@ -141,6 +141,7 @@ void replaced_at_the_limit();
 void replaced_in_many_parts();
 void replaced_beyond_the_limit();
 void endless_ranges();
+void opened_at_once();
 void huge_pages();
 
 // mapper_children.cc
@@ -163,12 +164,14 @@ void locked_in_future();
 void locked_in_parts();
 void locked_unfilled();
 void locked_read_only();
+void resized_in_parts();
 
 // mapper_arrays.cc
 void residency_of_much();
 void many_arguments();
 void much_peeked_at();
 void much_sent();
+void most_written();
 void messages_of_devices();
 
 // mapper_kernel.cc
