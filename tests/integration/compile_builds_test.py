@@ -5,7 +5,7 @@ import os
 import re
 
 import support
-from compiling import CLANG, CLANGXX, INCLUDE, Directory, compiled
+from compiling import CLANG, CLANGXX, INCLUDE, SOURCES, Directory, compiled
 
 GATHER = ("long at(const long* a, const unsigned* b, long n);\n"
           "long at(const long* a, const unsigned* b, long n) {\n"
@@ -301,6 +301,16 @@ FAR_FAR __attribute__((swiftcall)) long fails(long n, __attribute__((swift_conte
 """)
         for level in ["-O1", "-O2", "-O3"]:
             compiled(CLANG, level, "-Xclang", "-llvm-verify-each", "-I", INCLUDE, "-c", part, "-o", self.directory / "error.o")
+
+    # Such a program's memcpy() calls its memmove(), or the other way round, also for the parts of a long copy.
+    def test_programs_may_have_copies_of_their_own(self):
+        for define in [[], ["-DMEMMOVE"]]:
+            with self.subTest(define):
+                program = self.directory / "own_copies"
+                compiled(CLANG, "-O2", *define, SOURCES / "own_copies.c", "-o", program)
+                outcome = support.run_far([program], 16 * support.MIB, "memory:", "inline")
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertGreater(outcome.stats["prefetched_pages"], 4000, outcome.stats)
 
 
 if __name__ == "__main__":
