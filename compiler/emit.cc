@@ -23,15 +23,13 @@ bool leads_to_local(const llvm::Value* object) {
   return variable != nullptr && (is_annotated(*variable, local_mark) || is_annotated(*variable, local_region_mark));
 }
 
-// The slow paths exist for programs of 64 bits on Linux. A build may compile other parts with the same compiler: for a
-// GPU, a virtual machine of the kernel, the kernel itself, a boot loader, or Windows.
+}  // namespace
+
 bool is_for_us(const llvm::Module& module) {
   const llvm::Triple target(module.getTargetTriple());
   return target.getArch() == llvm::Triple::x86_64 && target.isOSLinux() &&
          module.getDataLayout().getPointerSizeInBits() == 64 && module.getCodeModel() != llvm::CodeModel::Kernel;
 }
-
-}  // namespace
 
 llvm::StringRef text_of(const llvm::Value* annotation) {
   const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(annotation->stripPointerCasts());

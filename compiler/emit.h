@@ -97,6 +97,10 @@ class emitter {
 // Whether the function is FAR_FAR (far/local.h): its callers may not have used what they pass to it.
 [[nodiscard]] bool guards_arguments(const llvm::Function& function);
 
+// Whether the slow paths exist for the module: of programs of 64 bits on Linux. A build may compile other parts with the
+// same compiler: for a GPU, a virtual machine of the kernel, the kernel itself, a boot loader, or Windows.
+[[nodiscard]] bool is_for_us(const llvm::Module& module);
+
 // Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, to be as small as
 // possible, or not for x86-64.
 [[nodiscard]] bool is_left_alone(const llvm::Function& function);

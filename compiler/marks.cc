@@ -289,6 +289,7 @@ void reader::read_annotations() {
 }  // namespace
 
 llvm::PreservedAnalyses marks::run(llvm::Module& module, llvm::ModuleAnalysisManager& /*analyses*/) {
+  if (!is_for_us(module)) return llvm::PreservedAnalyses::all();
   return reader(module).run() ? llvm::PreservedAnalyses::none() : llvm::PreservedAnalyses::all();
 }
 
