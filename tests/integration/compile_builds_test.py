@@ -5,7 +5,7 @@ import os
 import re
 
 import support
-from compiling import CLANG, CLANGXX, INCLUDE, SOURCES, Directory, compiled
+from compiling import CLANG, CLANGXX, INCLUDE, SOURCES, Directory, compiled, functions_of
 
 GATHER = ("long at(const long* a, const unsigned* b, long n);\n"
           "long at(const long* a, const unsigned* b, long n) {\n"
@@ -243,6 +243,20 @@ int main(int count, char** names) {
                 self.assertEqual("__farheap" in text.read_text(), has_code)
                 linking = compiled(CLANG, *options, part, environment={"FARHEAP_CLANG": str(echo)})
                 self.assertEqual("libfarheap-compiled.a" in linking, has_code)
+
+    # They save what they use themselves, without vector registers, which no slow path saves.
+    def test_functions_that_save_all_registers_are_left_alone(self):
+        body = "{\n  while (key != 0 && table[key] != 7) key = table[key];\n  *found = key;\n}\n"
+        part = self.source("handlers.c", "extern long *table, *found;\nlong *table, *found;\nstruct frame;\n"
+                           f"void usual(long key);\nvoid usual(long key) {body}"
+                           "__attribute__((no_caller_saved_registers)) void saving(long key);\n"
+                           f"void saving(long key) {body}"
+                           "__attribute__((interrupt)) void handler(struct frame* frame, unsigned long error);\n"
+                           f"void handler(struct frame* frame, unsigned long error) {{ long key = (long)error; {body}}}\n")
+        text = compiled(CLANG, "-O2", "-mgeneral-regs-only", "-S", part, "-o", "-")
+        code = functions_of(text, r"^(\w+):", r"^\.Lfunc_end")
+        self.assertEqual({name: "__farheap" in code[name] for name in code},
+                         {"usual": True, "saving": False, "handler": False})
 
     # A row of less than 16 KiB would run a copy of the loop.
     def test_assembly_is_not_doubled(self):
