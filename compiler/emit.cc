@@ -161,11 +161,12 @@ llvm::FunctionCallee emitter::read() {
   return slow_path(read_call, {pointer, word, pointer}, word);
 }
 
-void emitter::ask_for_objects(unsigned bytes) {
-  if (module_.getNamedGlobal(object_bytes_name) != nullptr) return;
+bool emitter::ask_for_objects(unsigned bytes) {
+  if (module_.getNamedGlobal(object_bytes_name) != nullptr) return false;
   llvm::Type* const number = llvm::Type::getInt32Ty(context_);
   new llvm::GlobalVariable(module_, number, true, llvm::GlobalValue::WeakAnyLinkage,
                            llvm::ConstantInt::get(number, bytes), object_bytes_name);
+  return true;
 }
 
 llvm::FunctionCallee emitter::guards() {
@@ -323,8 +324,8 @@ bool is_left_alone(const llvm::Function& function) {
   return function.isDeclaration() || !is_for_us(*function.getParent()) ||
          function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() || function.hasMinSize() ||
          function.hasFnAttribute("no_caller_saved_registers") ||
-         function.getCallingConv() == llvm::CallingConv::X86_INTR ||
-         is_annotated(function, local_mark) || is_annotated(function, local_region_mark);
+         function.getCallingConv() == llvm::CallingConv::X86_INTR || is_annotated(function, local_mark) ||
+         is_annotated(function, local_region_mark);
 }
 
 }  // namespace far::compiler
