@@ -61,7 +61,7 @@ bool takes_next(std::string_view option) {
 
 bool prevents_linking(std::string_view option) {
   return has_word(
-      " -c -S -E -M -MM -fsyntax-only -r --precompile --analyze -emit-ast --version -### --help -emit-pch --compile"
+      " -c -S -E -M -MM -fsyntax-only --precompile --analyze -emit-ast --version -### --help -emit-pch --compile"
       " --assemble --preprocess -verify-pch --emit-static-lib --driver-mode=cpp ",
       option);
 }
@@ -77,6 +77,11 @@ bool makes_object(std::string_view linker_words) {
 
 bool makes_library(std::string_view linker_words) {
   return has_any(linker_words, " -shared --shared -Bshareable --Bshareable ");
+}
+
+bool names_lld(std::string_view option) {
+  const std::string file = std::filesystem::path(option.substr(option.find('=') + 1)).filename().string();
+  return file.substr(0, 3) == "lld" || file.substr(0, 6) == "ld.lld";
 }
 
 bool is_header(std::string_view path, std::string_view language) {

@@ -20,6 +20,9 @@ namespace far::compiler {
 [[nodiscard]] bool makes_object(std::string_view linker_words);
 [[nodiscard]] bool makes_library(std::string_view linker_words);
 
+// Of -fuse-ld= or --ld-path=: whether it names lld.
+[[nodiscard]] bool names_lld(std::string_view option);
+
 // Whether the file becomes a precompiled header, which is not linked, and whether it goes to the linker as it is: by
 // the language that -x says, or by its name.
 [[nodiscard]] bool is_header(std::string_view path, std::string_view language);

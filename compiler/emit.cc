@@ -23,15 +23,13 @@ bool leads_to_local(const llvm::Value* object) {
   return variable != nullptr && (is_annotated(*variable, local_mark) || is_annotated(*variable, local_region_mark));
 }
 
-// The slow paths exist for programs of 64 bits on Linux. A build may compile other parts with the same compiler: for a
-// GPU, a virtual machine of the kernel, the kernel itself, a boot loader, or Windows.
+}  // namespace
+
 bool is_for_us(const llvm::Module& module) {
   const llvm::Triple target(module.getTargetTriple());
   return target.getArch() == llvm::Triple::x86_64 && target.isOSLinux() &&
          module.getDataLayout().getPointerSizeInBits() == 64 && module.getCodeModel() != llvm::CodeModel::Kernel;
 }
-
-}  // namespace
 
 llvm::StringRef text_of(const llvm::Value* annotation) {
   const auto* const text = llvm::dyn_cast<llvm::GlobalVariable>(annotation->stripPointerCasts());
@@ -163,11 +161,12 @@ llvm::FunctionCallee emitter::read() {
   return slow_path(read_call, {pointer, word, pointer}, word);
 }
 
-void emitter::ask_for_objects(unsigned bytes) {
-  if (module_.getNamedGlobal(object_bytes_name) != nullptr) return;
+bool emitter::ask_for_objects(unsigned bytes) {
+  if (module_.getNamedGlobal(object_bytes_name) != nullptr) return false;
   llvm::Type* const number = llvm::Type::getInt32Ty(context_);
   new llvm::GlobalVariable(module_, number, true, llvm::GlobalValue::WeakAnyLinkage,
                            llvm::ConstantInt::get(number, bytes), object_bytes_name);
+  return true;
 }
 
 llvm::FunctionCallee emitter::guards() {
@@ -319,10 +318,14 @@ bool guards_arguments(const llvm::Function& function) {
   return is_annotated(function, "far_far");
 }
 
+// A function that saves all registers, as one that an interrupt may call, is compiled without vector registers: neither
+// it nor a slow path would save these.
 bool is_left_alone(const llvm::Function& function) {
   return function.isDeclaration() || !is_for_us(*function.getParent()) ||
          function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() || function.hasMinSize() ||
-         is_annotated(function, local_mark) || is_annotated(function, local_region_mark);
+         function.hasFnAttribute("no_caller_saved_registers") ||
+         function.getCallingConv() == llvm::CallingConv::X86_INTR || is_annotated(function, local_mark) ||
+         is_annotated(function, local_region_mark);
 }
 
 }  // namespace far::compiler

@@ -61,8 +61,8 @@ class emitter {
   llvm::FunctionCallee hot();
   // Returns what is read, as 64 bits.
   llvm::FunctionCallee read();
-  // Has the program say that it reads objects, and how many bytes around them.
-  void ask_for_objects(unsigned bytes);
+  // Has the program say that it reads objects, and how many bytes around them. Returns whether it did not yet.
+  bool ask_for_objects(unsigned bytes);
   // The state of the address's page: above last_quiet_state if it is of the far heap, and not resident.
   llvm::Value* state_of(llvm::IRBuilder<>& at, llvm::Value* address);
 
@@ -97,8 +97,12 @@ class emitter {
 // Whether the function is FAR_FAR (far/local.h): its callers may not have used what they pass to it.
 [[nodiscard]] bool guards_arguments(const llvm::Function& function);
 
+// Whether the slow paths exist for the module: of programs of 64 bits on Linux. A build may compile other parts with
+// the same compiler: for a GPU, a virtual machine of the kernel, the kernel itself, a boot loader, or Windows.
+[[nodiscard]] bool is_for_us(const llvm::Module& module);
+
 // Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, to be as small as
-// possible, or not for x86-64.
+// possible, for callers that save no registers, or not for x86-64.
 [[nodiscard]] bool is_left_alone(const llvm::Function& function);
 
 }  // namespace far::compiler

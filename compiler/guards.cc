@@ -94,7 +94,6 @@ class guarder : function_pass {
     for (const batch& together : batches) emit(together);
     // Last: they move into blocks of their own.
     for (llvm::LoadInst* const load : objects_) emit_read(*load);
-    if (!objects_.empty()) emit_.ask_for_objects(chosen_object_bytes());
     return has_emitted || !objects_.empty();
   }
 

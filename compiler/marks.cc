@@ -15,6 +15,7 @@
 #include "llvm/IR/Metadata.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Transforms/Utils/ModuleUtils.h"
+#include "passes.h"
 
 namespace far::compiler {
 namespace {
@@ -289,7 +290,11 @@ void reader::read_annotations() {
 }  // namespace
 
 llvm::PreservedAnalyses marks::run(llvm::Module& module, llvm::ModuleAnalysisManager& /*analyses*/) {
-  return reader(module).run() ? llvm::PreservedAnalyses::none() : llvm::PreservedAnalyses::all();
+  if (!is_for_us(module)) return llvm::PreservedAnalyses::all();
+  bool changed = reader(module).run();
+  // Here, as symbols that passes make in the linker of LTO come too late for it to export them.
+  if (chosen_object_bytes() != 0) changed |= emitter(module).ask_for_objects(chosen_object_bytes());
+  return changed ? llvm::PreservedAnalyses::none() : llvm::PreservedAnalyses::all();
 }
 
 bool is_hot(const llvm::Instruction& access, const llvm::Value* pointer) {

@@ -188,17 +188,20 @@ static uint64_t part_of(uint64_t rest) {
 
 static struct far_hint_site of_copies = {"memcpy, memmove or memset", 1, 0};
 
-/* Apart from the short way of few bytes. */
-__attribute__((cold, noinline)) static void move_far(char* to, const char* from, uint64_t bytes) {
+typedef void* copy_call(void* to, const void* from, size_t bytes);
+
+/* Apart from the short way of few bytes. The parts are made by the function that the program called: its own memcpy()
+ * may be nothing but a call of memmove(), which brought it here, or the other way round. */
+__attribute__((cold, noinline)) static void copy_far(char* to, const char* from, uint64_t bytes, copy_call* copy) {
   if ((uintptr_t)to - (uintptr_t)from < bytes || (uintptr_t)from - (uintptr_t)to < bytes) {
-    memmove(to, from, bytes);
+    copy(to, from, bytes);
     return;
   }
   for (uint64_t done = 0, part = 0; done < bytes; done += part) {
     part = part_of(bytes - done);
     tell_stream(from + done, (int64_t)part, (int64_t)(bytes - done), done == 0, 0, &of_copies);
     tell_stream(to + done, (int64_t)part, (int64_t)(bytes - done), done == 0, writes | overwrites, &of_copies);
-    memcpy(to + done, from + done, part);
+    copy(to + done, from + done, part);
   }
 }
 
@@ -219,12 +222,12 @@ static bool is_told(uint64_t bytes) {
 /* memcpy(), memmove() and memset(): of much memory, and after the first eviction, in chunks, of which the runtime is
  * told as of those of a loop. What is written to need not come. */
 HIDDEN void __farheap_copy(char* to, const char* from, uint64_t bytes) {
-  if (is_told(bytes)) return move_far(to, from, bytes);
+  if (is_told(bytes)) return copy_far(to, from, bytes, memcpy);
   memcpy(to, from, bytes);
 }
 
 HIDDEN void __farheap_move(char* to, const char* from, uint64_t bytes) {
-  if (is_told(bytes)) return move_far(to, from, bytes);
+  if (is_told(bytes)) return copy_far(to, from, bytes, memmove);
   memmove(to, from, bytes);
 }
 

@@ -57,10 +57,12 @@ struct request {
   bool for_cxx = false;
   bool off = false;
   bool lto = false;                  // the passes run when it is linked
-  bool links = true;                 // unless an option says otherwise
+  bool links = true;                 // the linker runs, unless an option says otherwise
   std::string language;              // of the files that follow; by their names if it is empty or "none"
   bool any_input = false;            // a file other than a header, or words for the linker
   bool makes_library = false;        // -shared
+  bool makes_object = false;         // -r: what is linked is going to be linked again, with the support
+  std::string linker;                // the option that names it, or empty
   std::vector<std::string> linked;   // files that go to the linker as they are
   bool no_c_library = false;         // -nostdlib and the like
   bool c_library = false;            // named nevertheless
@@ -141,7 +143,7 @@ void read_input(const std::string& path, request& wanted) {
 }
 
 void read_linker_words(std::string_view words, request& wanted) {
-  wanted.links &= !makes_object(words);
+  wanted.makes_object |= makes_object(words);
   wanted.makes_library |= makes_library(words);
 }
 
@@ -157,7 +159,13 @@ void read_option(std::string_view option, request& wanted) {
   constexpr std::string_view target = "--target=";
   constexpr std::string_view linker = "-Wl,";
   constexpr std::string_view language = "-x";
+  constexpr std::string_view path = "--ld-path=";
   wanted.links &= !prevents_linking(option);
+  if (option == "-r") wanted.makes_object = true;
+  // The path counts more, wherever it stands.
+  if (starts_with(option, path) || (starts_with(option, "-fuse-ld=") && !starts_with(wanted.linker, path))) {
+    wanted.linker = option;
+  }
   if (option == "-flto" || starts_with(option, "-flto=")) wanted.lto = true;
   if (option == "-fno-lto") wanted.lto = false;
   if (option == "-shared" || option == "--shared") wanted.makes_library = true;
@@ -252,6 +260,9 @@ request read_arguments(std::string_view name, const std::vector<std::string>& gi
     wanted.passed = std::move(as_given.passed);
     wanted.behind = std::move(as_given.behind);
   }
+  // It is guards that read objects.
+  const auto& options = wanted.options;
+  if (std::find(options.begin(), options.end(), "-farheap-guards=false") != options.end()) wanted.object_bytes.clear();
   // The support is for x86-64 and Linux, and so are the passes.
   wanted.links &= wanted.any_input && is_for_us(wanted);
   return wanted;
@@ -373,69 +384,73 @@ std::string find_clang(std::string_view name, bool for_cxx) {
   fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
 }
 
-// The passes run once: while compiling, or, with -flto, in the linker, which sees whole functions after inlining (all
-// but the one that reads the marks of hot members, which would hide addresses from what runs before the linker). Our
-// options come before the user's, so that files and libraries keep their order. The support library is found by a
-// symbol that the linker is told to look for, so it may stand before files, as those behind "--".
+// Adds what has clang run the passes. They run once: while compiling, or, with -flto, in the linker, which sees whole
+// functions after inlining (all but the one that reads the marks of hot members, which would hide addresses from what
+// runs before the linker; it also says that the program reads objects).
+void add_passes(std::string_view name, const request& wanted, std::vector<std::string>& command) {
+  std::vector<std::string> options = wanted.options;
+  if (!wanted.object_bytes.empty()) options.emplace_back("-farheap-objects=" + wanted.object_bytes);
+  if (!wanted.profile.empty()) options.emplace_back("-farheap-profile=" + find_profile(name, wanted.profile));
+  // Lines, for the profile and the report, also where there is to be no debug information: remarks need them.
+  if (!options.empty()) command.emplace_back("-Rpass=^$");
+  const std::string plugin = find_part(name, "farheap-passes.so");
+  std::vector<std::string> compiling = options;
+  if (wanted.lto) {
+    compiling = {"-farheap-streams=0", "-farheap-guards=0"};
+    if (!wanted.object_bytes.empty()) compiling.emplace_back("-farheap-objects=" + wanted.object_bytes);
+  }
+  command.emplace_back("-fpass-plugin=" + plugin);
+  // Loaded early, too, so that clang knows the plugin's options.
+  if (!compiling.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
+  // For the compiler alone: the assembler does not load plugins, and would not know them.
+  for (const std::string& option : compiling) {
+    command.insert(command.end(), {"-Xclang", "-mllvm", "-Xclang", option});
+  }
+  if (!wanted.lto || !wanted.links) return;
+  if (!wanted.linker.empty() && !names_lld(wanted.linker)) {
+    fail(name, "-flto needs lld 19; leave " + wanted.linker + " out");
+  }
+  command.emplace_back("-fuse-ld=lld");
+  command.emplace_back("-Wl,--load-pass-plugin=" + plugin);
+  // The linker reads options before it loads passes, and would not know ours.
+  if (!options.empty()) command.emplace_back("-Wl,-mllvm,-load=" + plugin);
+  for (const std::string& option : options) command.emplace_back("-Wl,-mllvm," + option);
+}
+
+// Adds the support. Also where nothing was instrumented: FARHEAP_LOCAL starts the runtime of every program. The library
+// is found by a symbol that the linker is told to look for, so it may stand before files, as those behind "--".
+void add_support(std::string_view name, const request& wanted, std::vector<std::string>& command) {
+  const bool runs_alone = wanted.no_c_library && !wanted.c_library;
+  if (runs_alone && !wanted.off) {
+    std::fprintf(stderr,
+                 "%s: warning: without the C library the program has no far memory; add -lc, or --farheap-off\n",
+                 std::string(name).c_str());
+  }
+  command.emplace_back("--start-no-unused-arguments");
+  command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
+  if (!wanted.makes_library && !runs_alone) {
+    command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_restart"});
+  }
+  // What the runtime looks for in the program.
+  if (!wanted.object_bytes.empty() && !wanted.off) {
+    command.emplace_back("-Wl,--export-dynamic-symbol=far_compiled_object_bytes");
+  }
+  command.insert(command.end(),
+                 {"-Xlinker", find_part(name, runs_alone ? "libfarheap-alone.a" : "libfarheap-compiled.a")});
+  command.emplace_back("--end-no-unused-arguments");
+}
+
+// Our options come before the user's, so that files and libraries keep their order.
 std::vector<std::string> command_of(std::string_view name, const request& wanted) {
   // One FARHEAP_CLANG serves both wrappers.
   std::vector<std::string> command{find_clang(name, wanted.for_cxx),
                                    wanted.for_cxx ? "--driver-mode=g++" : "--driver-mode=gcc"};
   // No warnings about what a step does not use.
   command.emplace_back("--start-no-unused-arguments");
-  if (!wanted.off) {
-    std::vector<std::string> options = wanted.options;
-    if (!wanted.object_bytes.empty()) options.emplace_back("-farheap-objects=" + wanted.object_bytes);
-    if (!wanted.profile.empty()) options.emplace_back("-farheap-profile=" + find_profile(name, wanted.profile));
-    // Lines, for the profile and the report, also where there is to be no debug information: remarks need them.
-    if (!options.empty()) command.emplace_back("-Rpass=^$");
-    const std::string plugin = find_part(name, "farheap-passes.so");
-    if (!wanted.lto) {
-      command.emplace_back("-fpass-plugin=" + plugin);
-      // Loaded early, too, so that clang knows the plugin's options.
-      if (!options.empty()) command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
-      // For the compiler alone: the assembler does not load plugins, and would not know them.
-      for (const std::string& option : options) {
-        command.insert(command.end(), {"-Xclang", "-mllvm", "-Xclang", option});
-      }
-    } else {
-      command.emplace_back("-fpass-plugin=" + plugin);
-      command.insert(command.end(), {"-Xclang", "-load", "-Xclang", plugin});
-      for (const char* const pass : {"-farheap-streams=0", "-farheap-guards=0"}) {
-        command.insert(command.end(), {"-Xclang", "-mllvm", "-Xclang", pass});
-      }
-    }
-    if (wanted.lto && wanted.links) {
-      command.emplace_back("-fuse-ld=lld");
-      command.emplace_back("-Wl,--load-pass-plugin=" + plugin);
-      // The linker reads options before it loads passes, and would not know ours.
-      if (!options.empty()) command.emplace_back("-Wl,-mllvm,-load=" + plugin);
-      for (const std::string& option : options) command.emplace_back("-Wl,-mllvm," + option);
-    }
-  }
+  if (!wanted.off) add_passes(name, wanted, command);
   command.emplace_back("--end-no-unused-arguments");
   command.insert(command.end(), wanted.passed.begin(), wanted.passed.end());
-  // Also where nothing was instrumented: FARHEAP_LOCAL starts the runtime of every program.
-  if (wanted.links) {
-    const bool runs_alone = wanted.no_c_library && !wanted.c_library;
-    if (runs_alone && !wanted.off) {
-      std::fprintf(stderr,
-                   "%s: warning: without the C library the program has no far memory; add -lc, or --farheap-off\n",
-                   std::string(name).c_str());
-    }
-    command.emplace_back("--start-no-unused-arguments");
-    command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_compiled"});
-    if (!wanted.makes_library && !runs_alone) {
-      command.insert(command.end(), {"-Xlinker", "-u", "-Xlinker", "__farheap_restart"});
-    }
-    // What the runtime looks for in the program.
-    if (!wanted.object_bytes.empty() && !wanted.off) {
-      command.emplace_back("-Wl,--export-dynamic-symbol=far_compiled_object_bytes");
-    }
-    command.insert(command.end(),
-                   {"-Xlinker", find_part(name, runs_alone ? "libfarheap-alone.a" : "libfarheap-compiled.a")});
-    command.emplace_back("--end-no-unused-arguments");
-  }
+  if (wanted.links && !wanted.makes_object) add_support(name, wanted, command);
   command.insert(command.end(), wanted.behind.begin(), wanted.behind.end());
   return command;
 }

@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shutil
+import unittest
 
 import support
-from compiling import CLANG, CLANGXX, INCLUDE, Directory, compiled
+from compiling import CLANG, CLANGXX, INCLUDE, SOURCES, Directory, compiled, functions_of
 
 GATHER = ("long at(const long* a, const unsigned* b, long n);\n"
           "long at(const long* a, const unsigned* b, long n) {\n"
@@ -188,6 +190,56 @@ int main(int count, char** names) {
         compiled(CLANG, "-O2", "-flto-jobs=2", "-S", part, "-o", text)
         self.assertIn("__farheap_gather", text.read_text())
 
+    @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
+    def test_objects_replace_pages_with_link_time_optimisation(self):
+        part, program = self.directory / "reader.o", self.directory / "reader"
+        for option in ["-flto=thin", "-flto"]:
+            compiled(CLANG, "-O3", option, "-ffar-objects", "-c", SOURCES / "reader.c", "-o", part)
+            compiled(CLANG, "-O3", option, "-ffar-objects", part, "-o", program)
+            with self.subTest(option):
+                outcome = support.run_far([program, "pick"], 16 * support.MIB, "memory:?latency=5us", "inline")
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertGreater(outcome.stats["hinted_misses"], 10000, outcome.stats)
+                self.assertLess(outcome.stats["fetched_pages"], 2000, outcome.stats)
+
+    # Guards read them.
+    def test_without_guards_a_program_asks_for_no_objects(self):
+        for also, asks in [([], True), (["--farheap-no-guards"], False)]:
+            for option in [[], ["-flto"]]:
+                text = compiled(CLANG, "-O2", "-ffar-objects", *also, *option, "-S", "-emit-llvm", SOURCES / "reader.c", "-o", "-")
+                with self.subTest(also=also, option=option):
+                    asked = re.search(r"^@far_compiled_object_bytes = weak .*constant i32 64", text, re.MULTILINE)
+                    self.assertEqual(asked is not None, asks)
+
+    # What is linked again later is optimised now.
+    @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
+    def test_objects_of_objects_have_the_passes_with_link_time_optimisation(self):
+        part = self.source("joined.c", GATHER + "int main(void) { return 7; }\n")
+        joined, program = self.directory / "joined.o", self.directory / "joined"
+        for option in ["-flto=thin", "-flto"]:
+            for relocatable in ["-r", "-Wl,-r"]:
+                with self.subTest(option, relocatable=relocatable):
+                    compiled(CLANG, "-O2", option, "-nostdlib", "-no-pie", relocatable, part, "-o", joined)
+                    self.assertIn("__farheap_gather", compiled("nm", joined))
+                    self.assertNotIn("__farheap_restart", compiled("nm", joined))
+                    compiled(CLANG, joined, "-o", program)
+                    compiled(program, expected=7)
+
+    # Others do not load the passes.
+    def test_link_time_optimisation_is_refused_with_other_linkers(self):
+        for words, wrong in [(["-fuse-ld=bfd"], "-fuse-ld=bfd"), (["-fuse-ld=lld", "-fuse-ld=gold"], "-fuse-ld=gold"),
+                             (["--ld-path=/x/ld.bfd", "-fuse-ld=lld"], "--ld-path=/x/ld.bfd"),
+                             (["-r", "-fuse-ld=bfd"], "-fuse-ld=bfd"), (["-fuse-ld=bfd", "-fuse-ld=lld"], ""),
+                             (["-fuse-ld=bfd", "--ld-path=/x/ld.lld-19"], ""), (["-fuse-ld=bfd", "-c"], ""),
+                             (["-fuse-ld=bfd", "--farheap-off"], ""), (["-fuse-ld=bfd", "-fno-lto"], "")]:
+            with self.subTest(words):
+                said = compiled(CLANG, "-flto", *words, "x.o", environment=self.echo(), expected=1 if wrong else 0)
+                refused = f"farheap-clang: error: -flto needs lld 19; leave {wrong} out\n"
+                if wrong:
+                    self.assertEqual(said, refused)
+                else:
+                    self.assertNotIn("error", said)
+
     def test_what_is_not_linked_is_not_told_of_the_support(self):
         part = self.source("plain.c", "int main(void) { return 7; }\n")
         header = self.source("plain.h", "int plain(void);\n")
@@ -243,6 +295,20 @@ int main(int count, char** names) {
                 self.assertEqual("__farheap" in text.read_text(), has_code)
                 linking = compiled(CLANG, *options, part, environment={"FARHEAP_CLANG": str(echo)})
                 self.assertEqual("libfarheap-compiled.a" in linking, has_code)
+
+    # They save what they use themselves, without vector registers, which no slow path saves.
+    def test_functions_that_save_all_registers_are_left_alone(self):
+        body = "{\n  while (key != 0 && table[key] != 7) key = table[key];\n  *found = key;\n}\n"
+        part = self.source("handlers.c", "extern long *table, *found;\nlong *table, *found;\nstruct frame;\n"
+                           f"void usual(long key);\nvoid usual(long key) {body}"
+                           "__attribute__((no_caller_saved_registers)) void saving(long key);\n"
+                           f"void saving(long key) {body}"
+                           "__attribute__((interrupt)) void handler(struct frame* frame, unsigned long error);\n"
+                           f"void handler(struct frame* frame, unsigned long error) {{ long key = (long)error; {body}}}\n")
+        text = compiled(CLANG, "-O2", "-mgeneral-regs-only", "-S", part, "-o", "-")
+        code = functions_of(text, r"^(\w+):", r"^\.Lfunc_end")
+        self.assertEqual({name: "__farheap" in code[name] for name in code},
+                         {"usual": True, "saving": False, "handler": False})
 
     # A row of less than 16 KiB would run a copy of the loop.
     def test_assembly_is_not_doubled(self):
@@ -301,6 +367,16 @@ FAR_FAR __attribute__((swiftcall)) long fails(long n, __attribute__((swift_conte
 """)
         for level in ["-O1", "-O2", "-O3"]:
             compiled(CLANG, level, "-Xclang", "-llvm-verify-each", "-I", INCLUDE, "-c", part, "-o", self.directory / "error.o")
+
+    # Such a program's memcpy() calls its memmove(), or the other way round, also for the parts of a long copy.
+    def test_programs_may_have_copies_of_their_own(self):
+        for define in [[], ["-DMEMMOVE"]]:
+            with self.subTest(define):
+                program = self.directory / "own_copies"
+                compiled(CLANG, "-O2", *define, SOURCES / "own_copies.c", "-o", program)
+                outcome = support.run_far([program], 16 * support.MIB, "memory:", "inline")
+                self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)
+                self.assertGreater(outcome.stats["prefetched_pages"], 4000, outcome.stats)
 
 
 if __name__ == "__main__":

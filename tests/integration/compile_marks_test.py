@@ -113,6 +113,17 @@ class Programs(Directory):
         compiled(CLANGXX, "-O2", "-static", "-I", INCLUDE, source, "-o", program)
         compiled(program)
 
+    def test_marks_for_other_processors_do_nothing(self):
+        source, text = self.directory / "foreign.c", self.directory / "foreign.s"
+        source.write_text("#define LOCAL __attribute__((annotate(\"far_local\")))\n"
+                          "void* malloc(__SIZE_TYPE__ bytes);\nLOCAL static int* numbers;\n"
+                          "int* make(void);\nint* make(void) { numbers = malloc(40); return numbers; }\n")
+        for options, is_local in [(["-m64"], True), (["-m32"], False), (["--target=aarch64-linux-gnu"], False),
+                                  (["--target=x86_64-w64-mingw32"], False)]:
+            with self.subTest(options):
+                compiled(CLANG, "-O2", *options, "-S", source, "-o", text)
+                self.assertEqual("__farheap_local_malloc" in text.read_text(), is_local)
+
     @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
     def test_marks_work_with_link_time_optimisation(self):
         program, part = self.directory / "linked", self.directory / "hot.o"

@@ -159,7 +159,7 @@ class Code(Directory):
         compiled(CLANG, "-O3", "-g1", "-S", "-emit-llvm", "-ffar-objects=128", f"--farheap-report={report}", "-I",
                  INCLUDE, SOURCES / "loops.c", "-o", self.directory / "objects.ll")
         text = (self.directory / "objects.ll").read_text()
-        self.assertIn("@far_compiled_object_bytes = weak constant i32 128", text)
+        self.assertRegex(text, "@far_compiled_object_bytes = weak .*constant i32 128")
         self.assertNotIn("far_compiled_object_bytes", "".join(self.ir.values()))
         ir = functions_of(text, r"^define [^@]*@(\w+)\(", r"^}")
         reads = {name: code.count("call preserve_mostcc i64 @__farheap_read(") for name, code in ir.items()}
