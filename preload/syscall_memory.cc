@@ -168,7 +168,10 @@ class collector {
 
   void collect_transfer(unsigned pointer, unsigned count) {
     std::byte* const memory = argument(pointer);
-    const std::size_t bytes = std::min(size_argument(count), most_transferred_bytes);
+    const std::size_t most = most_transferred_bytes - static_cast<std::size_t>(call_.transferred);
+    const std::size_t bytes = std::min(size_argument(count), most);
+    if (static_cast<long>(size_argument(count)) < 0) return;  // which the kernel refuses
+    call_.arguments[count] = static_cast<long>(bytes);
     if (!pager_.overlaps(memory, bytes)) return;
     std::size_t now = bytes;
     if (bytes > smallest_part_bytes && !(peeks() && bytes <= largest_part_bytes) && !keeps_messages(call_.given[0]))

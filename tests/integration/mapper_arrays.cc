@@ -120,6 +120,8 @@ void most_written() {
   block[0] = 1;
   const int device = open("/dev/null", O_WRONLY | O_CLOEXEC);
   say("written", static_cast<long>(write(device, block, bytes)));
+  const volatile std::size_t negative = ~std::size_t{0} - page;
+  say("written of a negative size", static_cast<long>(write(device, block, negative)));
   close(device);
 }
 
