@@ -34,7 +34,7 @@ namespace {
 constexpr std::uint64_t largest_part_bytes = 8 * mib;
 constexpr std::uint64_t smallest_part_bytes = 64 * kib;  // granted even when too much is pinned already
 constexpr std::uint64_t largest_buffer_bytes = gib;
-constexpr std::size_t most_transferred_bytes = 0x7ffff000;  // of which the kernel lets one call transfer no more
+constexpr long most_transferred_bytes = 0x7ffff000;  // of which the kernel lets one call transfer no more
 constexpr std::uint64_t unlimited_bytes = ~std::uint64_t{0};
 constexpr unsigned most_attempts = 4;
 constexpr std::size_t first_guess_bytes = 512;
@@ -158,8 +158,7 @@ class collector {
   // How much one call may pin now. Short transfers are legal; a budget full of pinned pages is not.
   [[nodiscard]] std::uint64_t part_bytes() const {
     const std::uint64_t budget = pager_.snapshot().budget_bytes;
-    const std::uint64_t pinned = static_cast<std::uint64_t>(std::max<std::int64_t>(0, pinned_pages.load()))
-                                 << page_shift;
+    const auto pinned = static_cast<std::uint64_t>(std::max(std::int64_t{0}, pinned_pages.load())) << page_shift;
     const std::uint64_t unpinned = budget / 4 > pinned ? budget / 4 - pinned : 0;
     const std::uint64_t most = std::min({largest_part_bytes, budget / 8, unpinned});
     // Whole blocks of every device: O_DIRECT refuses others.
@@ -168,17 +167,15 @@ class collector {
 
   void collect_transfer(unsigned pointer, unsigned count) {
     std::byte* const memory = argument(pointer);
-    const std::size_t most = most_transferred_bytes - static_cast<std::size_t>(call_.transferred);
-    const std::size_t bytes = std::min(size_argument(count), most);
     if (static_cast<long>(size_argument(count)) < 0) return;  // which the kernel refuses
-    call_.arguments[count] = static_cast<long>(bytes);
-    if (!pager_.overlaps(memory, bytes)) return;
-    std::size_t now = bytes;
-    if (bytes > smallest_part_bytes && !(peeks() && bytes <= largest_part_bytes) && !keeps_messages(call_.given[0]))
-      now = std::min<std::size_t>(bytes, part_bytes());
+    const auto bytes = std::min<std::size_t>(size_argument(count), most_transferred_bytes - call_.transferred);
+    const bool is_far = pager_.overlaps(memory, bytes);
+    const bool goes_whole = bytes <= (peeks() ? largest_part_bytes : smallest_part_bytes);
+    const bool is_cut = is_far && !goes_whole && !keeps_messages(call_.given[0]);
+    const std::size_t now = is_cut ? std::min<std::size_t>(bytes, part_bytes()) : bytes;
     call_.arguments[count] = static_cast<long>(now);
     call_.left = bytes - now;
-    hold(memory, now);
+    if (is_far) hold(memory, now);
   }
 
   // Pins the elements that fit into what `allow()` returns, and returns how many these are. 0: the first is too long,
