@@ -184,7 +184,7 @@ void reader::mark_loaded(llvm::Value& variable, const char* scope) {
 // A hot member is in use itself. A local one says where it leads, or, if it is no pointer, where it is.
 void reader::read_member(llvm::IntrinsicInst& call, llvm::StringRef text) {
   if (text == hot_mark) return mark(call, hot_scope);
-  const auto* const member = llvm::dyn_cast<llvm::GetElementPtrInst>(call.getArgOperand(0)->stripPointerCasts());
+  const auto* const member = llvm::dyn_cast<llvm::GetElementPtrInst>(call.getArgOperand(0));
   if (member != nullptr && !member->getResultElementType()->isPointerTy()) return mark(call, local_scope);
   mark_loaded(call, local_scope);
   allocate_locally(call, {call.getArgOperand(2), call.getArgOperand(3)});

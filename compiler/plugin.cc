@@ -28,7 +28,30 @@ void add_streams(llvm::FunctionPassManager& passes, llvm::OptimizationLevel leve
   passes.addPass(streams());
 }
 
+// Each pass by itself, for `opt -passes=NAME` and the tests in tests/compiler/passes.
+void name_passes(llvm::PassBuilder& to) {
+  using elements = llvm::ArrayRef<llvm::PassBuilder::PipelineElement>;
+  to.registerPipelineParsingCallback([](llvm::StringRef name, llvm::ModulePassManager& passes, elements) {
+    if (name != "farheap-marks") return false;
+    passes.addPass(marks());
+    return true;
+  });
+  to.registerPipelineParsingCallback([](llvm::StringRef name, llvm::FunctionPassManager& passes, elements) {
+    if (name == "farheap-streams") {
+      passes.addPass(streams());
+    } else if (name == "farheap-copies") {
+      passes.addPass(copies());
+    } else if (name == "farheap-guards") {
+      passes.addPass(guards());
+    } else {
+      return false;
+    }
+    return true;
+  });
+}
+
 void add_passes(llvm::PassBuilder& to) {
+  name_passes(to);
   to.registerPipelineStartEPCallback([](llvm::ModulePassManager& passes, llvm::OptimizationLevel level) {
     if (level != llvm::OptimizationLevel::O0) {
       passes.addPass(marks());
