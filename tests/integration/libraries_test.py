@@ -1,4 +1,4 @@
-"""Well-known C and C++ libraries, compiled by farheap-clang, pass their own tests: natively, and with a quarter of
+"""Well-known C and C++ libraries and a server, compiled by farheap-clang, pass their own tests: natively, and with a quarter of
 their memory. Sources are those of Debian's packages; a library whose source cannot be had is skipped."""
 
 import dataclasses
@@ -157,6 +157,11 @@ class Libraries(unittest.TestCase):
 
     def test_fmt(self):
         self.check("fmtlib", cmake("-DFMT_DOC=OFF", "-DFMT_TEST=ON"), "ctest --test-dir made", CTEST, 15)
+
+    def test_memcached(self):
+        self.check("memcached", "./configure --disable-docs --disable-coverage && make -j2 testapp timedrun memcached-debug",
+                   "./testapp && for one in slabs_reassign slabs-reassign2 lru-maintainer; do perl t/$one.t; done",
+                   r"^((?:not )?ok \d+ - .*)", 200)
 
 
 if __name__ == "__main__":
