@@ -53,6 +53,9 @@ inline int kernel_mseal(void* address, std::size_t bytes, unsigned long flags) {
 inline ssize_t kernel_process_madvise(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
   return static_cast<ssize_t>(syscall(SYS_process_madvise, process, ranges, count, advice, flags));
 }
+inline int kernel_msync(void* address, std::size_t bytes, int flags) {
+  return static_cast<int>(syscall(SYS_msync, address, bytes, flags));
+}
 inline int kernel_mlock2(const void* address, std::size_t bytes, unsigned flags) {
   return static_cast<int>(syscall(SYS_mlock2, address, bytes, flags));
 }

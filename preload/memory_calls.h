@@ -23,8 +23,11 @@ int give_name(void* address, std::size_t bytes, const char* text);
 // process_madvise(2). Returns how many bytes it advised.
 [[nodiscard]] ssize_t advise_process(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags);
 
-// Whether a part of the range is free in the far heap. The kernel, to which all of the heap is mapped, cannot tell.
+// For mincore(2) and msync(2): whether a part of the range is free in the far heap. The kernel, to which all of the
+// heap is mapped, cannot tell. False also where it refuses the address.
 [[nodiscard]] bool has_far_hole(const void* address, std::size_t bytes);
+// msync(2) of a range with such a hole: as in the kernel, it is reported after the rest has been done.
+int sync_around_holes(void* address, std::size_t bytes, int flags);
 
 // mlock2(2) (mlock with no flags), munlock, mlockall, munlockall.
 int lock(const void* address, std::size_t bytes, unsigned flags);

@@ -98,6 +98,8 @@ bool is_memory_call(long number) noexcept {
     case SYS_mlockall:
     case SYS_munlockall:
     case SYS_process_madvise: return true;
+    case SYS_mincore:
+    case SYS_msync:
     default: return false;
   }
 }
@@ -133,6 +135,14 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
                                           number_of(given[3]), static_cast<unsigned>(given[4])));
       break;
     case SYS_prlimit64:
+    case SYS_mincore:
+      if (!has_far_hole(address, bytes)) return false;
+      *result = -ENOMEM;
+      break;
+    case SYS_msync:
+      if (!has_far_hole(address, bytes)) return false;
+      *result = raw_result(sync_around_holes(address, bytes, third));
+      break;
       if (!is_own_limit(number_of(given[0]), number_of(given[1]))) return false;
       *result = raw_result(
           change_limit(number_of(given[1]), pointer_to<const rlimit>(given[2]), pointer_to<rlimit>(given[3])));

@@ -31,15 +31,33 @@ struct mapping_traits {
   bool reserved = false;         // nobody could touch it so far: the engine knows nothing of it, and nothing is charged
   bool fenced = false;           // MADV_GUARD_INSTALL: inaccessible, whatever the protection
   bool locked = false;           // mlock
+  bool locked_on_fault = false;  // and not filled: MLOCK_ONFAULT
   bool absent_in_child = false;  // MADV_DONTFORK
   bool empty_in_child = false;   // MADV_WIPEONFORK
   bool kernel_marked = false;    // the kernel was told something of it that must not outlive it
   bool sealed = false;           // mseal
+  bool undumped = false;         // MADV_DONTDUMP
+  std::int8_t huge_pages = 0;    // MADV_HUGEPAGE or MADV_NOHUGEPAGE; 0 if neither was advised
   std::int8_t key = no_key;      // pkey_mprotect
 
   mapping_traits() = default;
   mapping_traits(int allowed) : protection(allowed) {}  // NOLINT(google-explicit-constructor): most are just that
   bool operator==(const mapping_traits&) const = default;
+
+  // Whether two neighbours are one mapping to the kernel. It knows no reservations, to it guards are marks of pages,
+  // and memory whose key was taken away again has key 0, like all others.
+  [[nodiscard]] bool is_one_mapping_with(const mapping_traits& other) const {
+    mapping_traits alike = other;
+    alike.reserved = reserved;
+    alike.fenced = fenced;
+    alike.kernel_marked = kernel_marked;
+    alike.locked_on_fault = locked_on_fault;
+    if (key <= 0 && other.key <= 0) alike.key = key;
+    return *this == alike;
+  }
+
+  // Whether the kernel knows something of it that another mapping at its place must not have.
+  [[nodiscard]] bool is_marked() const { return key != no_key || undumped || huge_pages == MADV_NOHUGEPAGE; }
 
   // The rights of threads to a key are their own, but for key 0.
   [[nodiscard]] bool has_rights_of_threads() const { return key > 0; }
@@ -104,7 +122,8 @@ class address_map {
     return holder.has_value() && body(holder->traits);
   }
 
-  // Changes the traits of all parts of the range that are in use: calls `body(mapping_traits&)` for each.
+  // Changes the traits of all parts of the range that are in use: calls `body(mapping_traits&)` for each. Parts that
+  // another thread has taken out keep theirs.
   template <typename Body>
   void change(page_range range, const Body& body) {
     const lock_guard guard(lock_);

@@ -95,6 +95,9 @@ class far_pager final : public pager {
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override {
     return calls_->mapping_at(address, bytes);
   }
+  [[nodiscard]] piece piece_at(const std::byte* address, std::size_t bytes) const override {
+    return calls_->piece_at(address, bytes);
+  }
   [[nodiscard]] result<void> advise(std::byte* address, std::size_t bytes, int advice) override {
     return calls_->advise(address, bytes, advice);
   }

@@ -112,23 +112,17 @@ int mapped_parts::empty(const part& one) {
   return 0;
 }
 
-// The kernel's protection and ours change while nobody else sees the part: give_up_if_empty() of another thread must
-// not come in between.
 int mapped_parts::protect(const part& seen, int protection, int key) {
-  int failure = 0;
-  for (part& one : take_out(seen.range)) {
-    if (failure == 0) failure = protect_removed(one, protection, key);
-    addresses_.use(one.range, one.traits);
-  }
+  const int failure = alter(seen.range, [&](part& one) { return protect_taken(one, protection, key); });
   if (failure == 0 && protection == PROT_NONE) give_up_if_empty(seen.range);
   return failure;
 }
 
-int mapped_parts::protect_removed(part& one, int protection, int key) {
+int mapped_parts::protect_taken(part& one, int protection, int key) {
   mapping_traits wanted = one.traits;
   wanted.protection = protection;
   if (key != no_key) wanted.key = static_cast<std::int8_t>(key);
-  wanted.kernel_marked |= wanted.key != no_key;
+  wanted.kernel_marked |= wanted.is_marked();
   const bool only_noted = wanted.fenced || (wanted.reserved && protection == PROT_NONE);
   int failure = 0;
   if (!only_noted && wanted.reserved) {

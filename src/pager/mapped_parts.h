@@ -85,9 +85,22 @@ class mapped_parts {
   [[nodiscard]] int open_or_put_back(page_range range, const mapping_traits& traits, bool guarded);
   // Removes from use all parts of the range, once nobody else has one of them out.
   [[nodiscard]] parts take_out(page_range range);
+  // Calls `body(part&)` for the parts in use of the range, once nobody else has one of them out. It may change their
+  // traits, and tells the kernel of it: no other call comes between the two. The first error of `body` ends it.
+  template <typename Body>
+  [[nodiscard]] int alter(page_range range, const Body& body) {
+    int failure = 0;
+    for (part& one : take_out(range)) {
+      if (failure == 0) failure = body(one);
+      addresses_.use(one.range, one.traits);
+    }
+    return failure;
+  }
   // Empties and frees all that is in use of the range.
   [[nodiscard]] int unmap(page_range range);
   [[nodiscard]] int protect(const part& seen, int protection, int key = no_key);
+  // The same of a part that is out: the body of alter().
+  [[nodiscard]] int protect_taken(part& one, int protection, int key);
   // Whether mseal forbids to change any part of the range.
   [[nodiscard]] bool any_sealed(page_range range) const;
   // Makes inaccessible and empty memory a reservation again.
@@ -114,7 +127,6 @@ class mapped_parts {
  private:
   [[nodiscard]] int close(const part& one);
   [[nodiscard]] int prepare_to_replace(const parts& taken, int protection);
-  [[nodiscard]] int protect_removed(part& one, int protection, int key);
 
   const platform::heap_layout& heap_;
   engine::page_ranges& ranges_;

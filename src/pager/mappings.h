@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "base/result.h"
 
@@ -54,18 +55,24 @@ class mappings {
     int protection = 0;            // PROT_*
     bool guarded = false;          // MADV_GUARD_INSTALL: inaccessible, whatever the protection
     bool locked = false;           // mlock
+    unsigned lock_flags = 0;       // of mlock2
     bool absent_in_child = false;  // MADV_DONTFORK
     bool empty_in_child = false;   // MADV_WIPEONFORK
     bool sealed = false;           // mseal
+    bool undumped = false;         // MADV_DONTDUMP
+    int huge_pages = 0;            // MADV_HUGEPAGE or MADV_NOHUGEPAGE; 0 if neither was advised
+    int key = 0;                   // pkey_mprotect
     std::size_t bytes = 0;
-
-    // Whether neighbours of these kinds are one mapping to the kernel, to which guards are marks of pages.
-    [[nodiscard]] bool is_one_with(const mapping& other) const {
-      return protection == other.protection && locked == other.locked && absent_in_child == other.absent_in_child &&
-             empty_in_child == other.empty_in_child && sealed == other.sealed;
-    }
   };
   [[nodiscard]] virtual result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const = 0;
+
+  // What is mapped at `address` in the far heap, and how many bytes from there on are one mapping to the kernel, of
+  // `bytes` at most: far memory that mremap moves as one, mappings of the kernel's own, or a hole (no origin).
+  struct piece {
+    std::optional<origin> owner;
+    std::size_t bytes = 0;
+  };
+  [[nodiscard]] virtual piece piece_at(const std::byte* address, std::size_t bytes) const = 0;
 
   // Like madvise, for any advice that the kernel knows; docs/run.md lists the effects.
   [[nodiscard]] virtual result<void> advise(std::byte* address, std::size_t bytes, int advice) = 0;

@@ -109,9 +109,9 @@ int memory_advice::advise_part(const address_map::part& part, int advice) {
     case MADV_GUARD_REMOVE: return fence(part, false);
     case MADV_HUGEPAGE:
     case MADV_NOHUGEPAGE:
-    case MADV_COLLAPSE:
     case MADV_DONTDUMP:
-    case MADV_DODUMP: return tell_kernel(part, advice);
+    case MADV_DODUMP: return mark(part, advice);
+    case MADV_COLLAPSE: return tell_kernel(part, advice);
     default: return EINVAL;  // MADV_REMOVE of private memory; tests of the machine; unknown advice
   }
 }
@@ -125,21 +125,37 @@ int memory_advice::discard_part(const address_map::part& part) {
   return 0;
 }
 
-int memory_advice::tell_kernel(const address_map::part& part, int advice) {
-  const int failure = kernel_advises(parts_.address_of(part.range), parts_.bytes_of(part.range), advice);
-  if (failure == 0 && (advice == MADV_NOHUGEPAGE || advice == MADV_DONTDUMP) && !part.traits.foreign) {
-    parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.kernel_marked = true; });
-  }
-  return failure;
+int memory_advice::tell_kernel(const address_map::part& part, int advice) const {
+  return kernel_advises(parts_.address_of(part.range), parts_.bytes_of(part.range), advice);
+}
+
+// Advice that the kernel keeps with a mapping, so that its neighbours are other mappings.
+int memory_advice::mark(const address_map::part& part, int advice) {
+  return parts_.alter(part.range, [&](address_map::part& one) {
+    const int failure = tell_kernel(one, advice);
+    if (failure != 0 || one.traits.foreign) return failure;
+    const bool is_of_dumps = advice == MADV_DONTDUMP || advice == MADV_DODUMP;
+    if (is_of_dumps) one.traits.undumped = advice == MADV_DONTDUMP;
+    if (!is_of_dumps) one.traits.huge_pages = static_cast<std::int8_t>(advice);
+    one.traits.kernel_marked |= one.traits.is_marked();
+    return 0;
+  });
+}
+
+int memory_advice::repeat_marks(page_range range, const mapping_traits& traits) const {
+  const address_map::part target{range, traits};
+  const bool is_told = (!traits.undumped || tell_kernel(target, MADV_DONTDUMP) == 0) &&
+                       (traits.huge_pages == 0 || tell_kernel(target, traits.huge_pages) == 0);
+  return is_told ? 0 : ENOMEM;
 }
 
 // The kernel is not told: its child would have no mapping there, and a page that is away has nothing to wipe.
 int memory_advice::note_of_child(page_range range, int advice) {
-  parts_.addresses().change(range, [advice](mapping_traits& traits) {
-    if (advice == MADV_DONTFORK || advice == MADV_DOFORK) traits.absent_in_child = advice == MADV_DONTFORK;
-    if (advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK) traits.empty_in_child = advice == MADV_WIPEONFORK;
+  return parts_.alter(range, [advice](address_map::part& one) {
+    if (advice == MADV_DONTFORK || advice == MADV_DOFORK) one.traits.absent_in_child = advice == MADV_DONTFORK;
+    if (advice == MADV_WIPEONFORK || advice == MADV_KEEPONFORK) one.traits.empty_in_child = advice == MADV_WIPEONFORK;
+    return 0;
   });
-  return 0;
 }
 
 // In the child, before the program goes on in it. Locks are not inherited.
@@ -157,22 +173,31 @@ void memory_advice::settle_in_child() {
 
 // The kernel's own marks of such pages would be lost with the pages, so they are made inaccessible instead.
 int memory_advice::fence(const address_map::part& part, bool install) {
-  if (install && part.traits.locked) return EINVAL;
-  if (part.traits.fenced == install) return 0;
-  if (install) {
-    const int failure = part.traits.reserved ? 0
-                                             : set_kernel_protection(parts_.address_of(part.range.first),
-                                                                     part.range.count << page_shift, PROT_NONE);
+  const int failure = parts_.alter(part.range, [&](address_map::part& one) {
+    if (one.traits.foreign) return tell_kernel(one, install ? MADV_GUARD_INSTALL : MADV_GUARD_REMOVE);
+    if (install && one.traits.locked) return EINVAL;
+    if (one.traits.fenced == install) return 0;
+    return install ? install_fence(one) : remove_fence(one);
+  });
+  if (failure == 0) parts_.give_up_if_empty(part.range);
+  return failure;
+}
+
+int memory_advice::install_fence(address_map::part& one) {
+  if (!one.traits.reserved) {
+    const int failure = set_kernel_protection(parts_.address_of(one.range), parts_.bytes_of(one.range), PROT_NONE);
     if (failure != 0) return failure;
-    parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = true; });
-    if (!part.traits.reserved) ranges_.discard(part.range);
-    parts_.give_up_if_empty(part.range);
-    return 0;
+    ranges_.discard(one.range);
   }
-  parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = false; });
+  one.traits.fenced = true;
+  return 0;
+}
+
+int memory_advice::remove_fence(address_map::part& one) {
+  one.traits.fenced = false;
   // A key that was set meanwhile has only been noted.
-  const int failure = parts_.protect(part, part.traits.protection, part.traits.key);
-  if (failure != 0) parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.fenced = true; });
+  const int failure = parts_.protect_taken(one, one.traits.protection, one.traits.key);
+  one.traits.fenced = failure != 0;
   return failure;
 }
 

@@ -27,6 +27,8 @@ class memory_advice {
 
   // Inside the gate: makes a part inaccessible (MADV_GUARD_INSTALL), or ends that. Returns 0 or an errno value.
   [[nodiscard]] int fence(const address_map::part& part, bool install);
+  // Gives the kernel the advice for `range` that it has for memory with these traits, and keeps with the mapping.
+  [[nodiscard]] int repeat_marks(page_range range, const mapping_traits& traits) const;
 
   // In the child of a fork, before the program continues: removes what the child does not inherit.
   void settle_in_child();
@@ -37,7 +39,10 @@ class memory_advice {
   [[nodiscard]] int advise_part(const address_map::part& part, int advice);
   [[nodiscard]] int discard_part(const address_map::part& part);
   [[nodiscard]] int note_of_child(page_range range, int advice);
-  [[nodiscard]] int tell_kernel(const address_map::part& part, int advice);
+  [[nodiscard]] int tell_kernel(const address_map::part& part, int advice) const;
+  [[nodiscard]] int mark(const address_map::part& part, int advice);
+  [[nodiscard]] int install_fence(address_map::part& one);
+  [[nodiscard]] int remove_fence(address_map::part& one);
   [[nodiscard]] int populate_part(const address_map::part& part, bool write);
 
   mapped_parts& parts_;

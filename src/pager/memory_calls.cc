@@ -207,10 +207,30 @@ result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std
   return mapping{.protection = traits.protection,
                  .guarded = traits.fenced,
                  .locked = traits.locked,
+                 .lock_flags = memory_locks::flags_of(traits),
                  .absent_in_child = traits.absent_in_child,
                  .empty_in_child = traits.empty_in_child,
                  .sealed = traits.sealed,
+                 .undumped = traits.undumped,
+                 .huge_pages = traits.huge_pages,
+                 .key = std::max<int>(traits.key, 0),
                  .bytes = holder->range.count << page_shift};
+}
+
+mappings::piece memory_calls::piece_at(const std::byte* address, std::size_t bytes) const {
+  const page_range range = parts_.pages_in(address, bytes);
+  const address_map::parts found = parts_.inside([&] { return parts_.look(range); });
+  if (found.empty()) return {.owner = std::nullopt, .bytes = bytes};
+  const address_map::part& first = found.front();
+  if (first.range.first != range.first) {
+    return {.owner = std::nullopt, .bytes = (first.range.first - range.first) << page_shift};
+  }
+  page_id end = range.first;
+  for (const address_map::part& part : found) {
+    if (part.range.first != end || !part.traits.is_one_mapping_with(first.traits)) break;
+    end = part.range.end();
+  }
+  return {.owner = first.traits.foreign ? origin::foreign : origin::far, .bytes = (end - range.first) << page_shift};
 }
 
 // ---- munmap, mprotect ----
@@ -235,11 +255,12 @@ result<void> memory_calls::seal(std::byte* address, std::size_t bytes) {
   return outcome("mseal", parts_.inside([&] {
     return parts_.for_each(
         parts_.pages_in(address, bytes), mapped_parts::at_hole::stop, [&](const address_map::part& part) {
-          const int refused =
-              part.traits.foreign ? seal_in_kernel(parts_.address_of(part.range), parts_.bytes_of(part.range)) : 0;
-          if (refused != 0) return refused;
-          parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.sealed = true; });
-          return 0;
+          return parts_.alter(part.range, [&](address_map::part& one) {
+            const int refused =
+                one.traits.foreign ? seal_in_kernel(parts_.address_of(one.range), parts_.bytes_of(one.range)) : 0;
+            one.traits.sealed = one.traits.sealed || refused == 0;
+            return refused;
+          });
         });
   }));
 }

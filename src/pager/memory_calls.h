@@ -49,6 +49,7 @@ class memory_calls final : public mappings {
   [[nodiscard]] std::uint64_t mapped_bytes() const override;
   [[nodiscard]] bool is_sealed(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<mapping> mapping_at(const std::byte* address, std::size_t bytes) const override;
+  [[nodiscard]] piece piece_at(const std::byte* address, std::size_t bytes) const override;
   [[nodiscard]] result<void> protect_with_key(std::byte* address, std::size_t bytes, int protection, int key) override;
   [[nodiscard]] result<void> seal(std::byte* address, std::size_t bytes) override;
   [[nodiscard]] result<void> for_each_foreign(std::byte* address, std::size_t bytes,

@@ -30,7 +30,7 @@ result<void> memory_locks::fill(std::byte* address, std::size_t bytes) {
   return outcome("mlock", parts_.for_each_block(parts_.pages_in(address, bytes), [&](const address_map::part& part) {
     if (!part.traits.foreign && !part.traits.locked) return 0;  // it was unlocked, or mapped anew, meanwhile
     // Inaccessible memory is locked as well, but the kernel then fills nothing from there on, and says so.
-    return part.traits.foreign || accessible(part.traits) ? lock_part(part, 0) : ENOMEM;
+    return part.traits.foreign || accessible(part.traits) ? fill_part(part) : ENOMEM;
   }));
 }
 
@@ -51,28 +51,43 @@ void memory_locks::unlock_all() {
   });
 }
 
-// The kernel fills what it locks. It finds all of it here, also where it could not wait for a miss.
+int memory_locks::tell_kernel(const address_map::part& part, unsigned flags) const {
+  return syscall(SYS_mlock2, parts_.address_of(part.range), parts_.bytes_of(part.range), flags) == 0 ? 0 : errno;
+}
+
+// Memory that cannot be filled is locked all the same.
 int memory_locks::lock_part(const address_map::part& part, unsigned flags) {
+  const int failure = parts_.alter(part.range, [this](address_map::part& one) {
+    const int refused = tell_kernel(one, on_fault);
+    if (refused == 0 && !one.traits.foreign) one.traits.locked = one.traits.locked_on_fault = true;
+    return refused;
+  });
+  const bool fills = (flags & on_fault) == 0 && (part.traits.foreign || accessible(part.traits));
+  return failure == 0 && fills ? fill_part(part) : failure;
+}
+
+// The kernel finds all of it resident here, also where it could not wait for a miss.
+int memory_locks::fill_part(const address_map::part& part) {
+  if (part.traits.foreign) return tell_kernel(part, 0);
   std::byte* const address = parts_.address_of(part.range);
   const std::size_t bytes = parts_.bytes_of(part.range);
-  const bool fill = !part.traits.foreign && accessible(part.traits) && (flags & on_fault) == 0;
-  if (!part.traits.foreign && !accessible(part.traits)) flags |= on_fault;
-  if (fill) holds_.pin(address, bytes);
-  const int failure = syscall(SYS_mlock2, address, bytes, flags) == 0 ? 0 : errno;
-  if (fill) holds_.unpin(address, bytes);
-  // Memory that the kernel could not fill is locked all the same; memory that the limit refuses is not. The map must
-  // know.
-  const bool locked = failure == 0 || (failure == ENOMEM && syscall(SYS_mlock2, address, bytes, on_fault) == 0);
-  if (locked && !part.traits.foreign) {
-    parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.locked = true; });
-  }
+  holds_.pin(address, bytes);
+  const int failure = parts_.alter(part.range, [this](address_map::part& one) {
+    if (!one.traits.locked) return 0;  // it was unlocked, or mapped anew, meanwhile
+    one.traits.locked_on_fault = false;
+    return tell_kernel(one, 0);
+  });
+  holds_.unpin(address, bytes);
   return failure;
 }
 
 int memory_locks::unlock_part(const address_map::part& part) {
-  const int failure = syscall(SYS_munlock, parts_.address_of(part.range), parts_.bytes_of(part.range)) == 0 ? 0 : errno;
-  if (failure == 0) parts_.addresses().change(part.range, [](mapping_traits& traits) { traits.locked = false; });
-  return failure;
+  return parts_.alter(part.range, [this](address_map::part& one) {
+    const bool unlocked = syscall(SYS_munlock, parts_.address_of(one.range), parts_.bytes_of(one.range)) == 0;
+    if (!unlocked) return errno;
+    one.traits.locked = one.traits.locked_on_fault = false;
+    return 0;
+  });
 }
 
 }  // namespace far::pager

@@ -16,6 +16,9 @@ class memory_locks {
 
   static constexpr unsigned on_fault = 1;  // MLOCK_ONFAULT
 
+  // The flags with which memory of this kind was locked.
+  [[nodiscard]] static unsigned flags_of(const mapping_traits& traits) { return traits.locked_on_fault ? on_fault : 0; }
+
   // As in mappings.
   [[nodiscard]] result<void> lock(std::byte* address, std::size_t bytes, unsigned flags);
   [[nodiscard]] result<void> fill(std::byte* address, std::size_t bytes);
@@ -27,6 +30,9 @@ class memory_locks {
   [[nodiscard]] int unlock_part(const address_map::part& part);
 
  private:
+  [[nodiscard]] int fill_part(const address_map::part& part);
+  [[nodiscard]] int tell_kernel(const address_map::part& part, unsigned flags) const;
+
   mapped_parts& parts_;
   page_holds& holds_;
 };

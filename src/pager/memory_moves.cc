@@ -16,13 +16,6 @@ namespace {
 
 constexpr std::uint64_t huge_page_pages = (2 * mib) >> page_shift;
 
-// Whether two neighbours are one mapping to the kernel. It knows no reservations, and to it guards are marks of pages.
-bool alike(mapping_traits one, const mapping_traits& other) {
-  one.reserved = other.reserved;
-  one.fenced = other.fenced;
-  return one == other;
-}
-
 }  // namespace
 
 result<std::byte*> memory_moves::remap(std::byte* address, std::size_t old_bytes, std::size_t new_bytes,
@@ -42,7 +35,8 @@ int memory_moves::remap(page_range range, std::uint64_t new_count, const remappi
   // As in the kernel: one mapping, or neighbours that are one to it.
   page_id next = range.first;
   for (const address_map::part& part : parts) {
-    if (part.range.first != next || part.traits.foreign || !alike(part.traits, parts.front().traits)) return EFAULT;
+    if (part.range.first != next || part.traits.foreign || !part.traits.is_one_mapping_with(parts.front().traits))
+      return EFAULT;
     next = part.range.end();
   }
   if (parts.empty() || next != range.end() || new_count == 0) return EFAULT;
@@ -65,46 +59,66 @@ int memory_moves::remap(page_range range, std::uint64_t new_count, const remappi
 int memory_moves::grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown) {
   const page_range added{range.end(), static_cast<std::size_t>(more)};
   mapping_traits traits = grown;
-  traits.fenced = traits.locked = false;
+  traits.fenced = traits.locked = traits.locked_on_fault = false;
   traits.reserved = traits.protection == PROT_NONE;
+  traits.kernel_marked = traits.is_marked();
   if (added.end() > heap_.bytes() >> page_shift || !parts_.addresses().take_at(added, traits)) return ENOMEM;
   const int failure = parts_.open_or_put_back(added, traits, false);
   if (failure != 0) return failure;
-  if (grown.locked) static_cast<void>(locks_.lock_part({added, traits}, 0));
+  if (advice_.repeat_marks(added, traits) != 0) {
+    static_cast<void>(parts_.unmap(added));  // it is ours: nothing there can refuse
+    return ENOMEM;
+  }
+  if (grown.locked) static_cast<void>(locks_.lock_part({added, traits}, memory_locks::flags_of(grown)));
   return 0;
 }
 
 // Requires: all of `range` is ours, and alike.
 int memory_moves::move_parts(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved) {
   const address_map::parts parts = parts_.look(range);
-  mapping_traits traits = parts.front().traits;
-  const bool was_locked = traits.locked;
-  traits.locked = traits.fenced = false;
-  traits.kernel_marked = traits.key != no_key;
+  const mapping_traits before = parts.front().traits;
+  mapping_traits traits = before;
+  traits.locked = traits.locked_on_fault = traits.fenced = false;
+  traits.kernel_marked = traits.is_marked();
   traits.reserved = traits.protection == PROT_NONE &&
                     std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.traits.reserved; });
   page_range target{0, static_cast<std::size_t>(new_count)};
   const int refused = take_target(how, traits.protection, &target);
   if (refused != 0) return refused;
-  const int failure = traits.reserved ? 0 : move_bytes(range, parts, target, traits);
+  const int failure = traits.reserved ? advice_.repeat_marks(target, traits) : move_bytes(range, parts, target, traits);
   if (failure != 0) return parts_.addresses().put_back(target), failure;
-  parts_.addresses().use(target, traits);
-  for (const address_map::part& part : parts) {
-    const page_range arrived{target.first + (part.range.first - range.first), part.range.count};
-    if (part.traits.fenced) parts_.addresses().change(arrived, [](mapping_traits& now) { now.fenced = true; });
-    if (part.traits.reserved) parts_.give_up_if_empty(arrived);
-  }
+  use_target(range, parts, target, traits);
   *moved = target.first;
   if (how.keep_source) {
-    if (was_locked) static_cast<void>(syscall(SYS_munlock, parts_.address_of(range.first), range.count << page_shift));
-    parts_.addresses().change(range, [](mapping_traits& kept) { kept.locked = false; });
-    // The guards have moved, too. If the kernel has no room for another mapping, this one stays.
-    for (const address_map::part& part : parts_.look(range)) static_cast<void>(advice_.fence(part, false));
+    // The locks and guards have moved, too. If the kernel has no room for another mapping, a guard stays.
+    for (const address_map::part& part : parts_.look(range)) {
+      if (part.traits.locked) static_cast<void>(locks_.unlock_part(part));
+      static_cast<void>(advice_.fence(part, false));
+    }
   } else {
     static_cast<void>(parts_.unmap(range));  // it is ours: nothing there can refuse
   }
-  if (was_locked) static_cast<void>(locks_.lock_part({target, traits}, 0));  // there is room for it: may_lock_more()
+  // There is room for it: may_lock_more().
+  if (before.locked) static_cast<void>(locks_.lock_part({target, traits}, memory_locks::flags_of(before)));
   return 0;
+}
+
+// The parts of the source have arrived, and new memory behind them.
+void memory_moves::use_target(page_range range, const address_map::parts& parts, page_range target,
+                              const mapping_traits& traits) {
+  page_id next = target.first;
+  for (const address_map::part& part : parts) {
+    const page_range arrived{target.first + (part.range.first - range.first), part.range.count};
+    mapping_traits kept = traits;
+    kept.fenced = part.traits.fenced;
+    parts_.addresses().use(arrived, kept);
+    next = arrived.end();
+  }
+  if (next < target.end()) parts_.addresses().use({next, static_cast<std::size_t>(target.end() - next)}, traits);
+  for (const address_map::part& part : parts) {
+    if (part.traits.reserved)
+      parts_.give_up_if_empty({target.first + (part.range.first - range.first), part.range.count});
+  }
 }
 
 // Opens the target, and moves the bytes of the parts there. All that the kernel may refuse comes before the first byte
@@ -116,6 +130,7 @@ int memory_moves::move_bytes(page_range range, const address_map::parts& parts, 
   }
   int failure = parts_.open(target, traits, true);
   if (failure != 0) return failure;
+  failure = advice_.repeat_marks(target, traits);
   const auto place_of = [&](page_range part) { return target.first + (part.first - range.first); };
   for (const address_map::part& part : parts) {
     if (failure != 0 || !part.traits.fenced) continue;

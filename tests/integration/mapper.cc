@@ -412,6 +412,10 @@ void looked_at() {
     say(title, mincore(from, bytes, resident.data()));
     errno = 0;
     say(title, msync(from, bytes, MS_ASYNC));
+    errno = 0;
+    say("by number", syscall(SYS_mincore, from, bytes, resident.data()));
+    errno = 0;
+    say("by number", syscall(SYS_msync, from, bytes, MS_ASYNC));
   };
   look("mapped", block, mib);
   look("a hole", block + mib, mib);
@@ -472,6 +476,9 @@ void by_process() {
   say("first", content(block, mib, 0));
   say("second", content(block + mib, mib, static_cast<int>(mib / page * 7 + mib / 64 + 27)));
   say("third", content(block + 2 * mib, mib, 0));
+  std::vector<iovec> many(300, iovec{block + 3 * mib, page});
+  press();
+  say("many ranges", process_madvise(self, many.data(), many.size(), MADV_DONTNEED, 0));
   say("bad flags", process_madvise(self, ranges, 2, MADV_DONTNEED, 5));
   say("bad advice", process_madvise(self, ranges, 2, 55, 0));
   std::printf("posix_madvise: %s\n", std::strerror(posix_madvise(block, 4 * mib, POSIX_MADV_DONTNEED)));
@@ -518,6 +525,10 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"locked_read_only", locked_read_only},
                                   {"resized_in_parts", resized_in_parts},
                                   {"opened_at_once", opened_at_once},
+                                  {"several_moved", several_moved},
+                                  {"marked_and_unmarked", marked_and_unmarked},
+                                  {"locked_while_protected", locked_while_protected},
+                                  {"locked_on_fault_grows", locked_on_fault_grows},
                                   {"protection_keys", protection_keys},
                                   {"sealed", sealed},
                                   {"sealed_neighbours", sealed_neighbours},

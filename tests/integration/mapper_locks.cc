@@ -1,6 +1,9 @@
 // Scenarios of mapper: locked memory, and the limit on it.
 #include <linux/capability.h>
 
+#include <atomic>
+#include <thread>
+
 #include "mapper_tools.h"
 
 namespace mapper {
@@ -189,6 +192,54 @@ void resized_in_parts() {
     say("holds", content(block, 40 * mib, 49));
     std::free(block);
   }
+}
+
+// A thread that changes the protection of memory does not undo what another one tells of a part of it.
+void locked_while_protected() {
+  constexpr std::size_t pages = 512;
+  char* const block = map_aligned(pages * page);
+  fill(block, pages * page, 51);
+  std::atomic<bool> ends = false;
+  std::thread other([&] {
+    while (!ends.load()) mprotect(block, pages * page, both);
+  });
+  long unlocked = 0;
+  long still_locked = 0;
+  long unguarded = 0;
+  long still_guarded = 0;
+  for (std::size_t round = 0; round < 4000; ++round) {
+    char* const at = block + round % pages * page;
+    mlock(at, page);
+    unlocked += madvise(at, page, MADV_DONTNEED) == 0;
+    munlock(at, page);
+    still_locked += madvise(at, page, MADV_DONTNEED) != 0;
+    madvise(at, page, MADV_GUARD_INSTALL);
+    unguarded += std::strcmp(access(at), "readable") == 0;
+    madvise(at, page, MADV_GUARD_REMOVE);
+    still_guarded += std::strcmp(access(at), "fault") == 0;
+  }
+  ends.store(true);
+  other.join();
+  std::printf("not locked %ld, not unlocked %ld, no guard %ld, a guard still %ld\n", unlocked, still_locked, unguarded,
+              still_guarded);
+}
+
+// Memory that is locked as it is touched (MLOCK_ONFAULT) is not filled by a move either.
+void locked_on_fault_grows() {
+  constexpr std::size_t bytes = 64 * mib;
+  char* const block = map_aligned(bytes);
+  fill(block, mib, 52);
+  say("mlock2", mlock2(block, bytes, 1));
+  char* const grown = static_cast<char*>(mremap(block, bytes, 2 * bytes, MREMAP_MAYMOVE));
+  say("grows", grown);
+  say("locked", locked_mib());
+  std::vector<unsigned char> resident(2 * bytes / page);
+  say("mincore", mincore(grown, 2 * bytes, resident.data()));
+  long count = 0;
+  for (const unsigned char one : resident) count += one & 1;
+  say("resident", count);
+  say("holds", content(grown, mib, 52));
+  say("DONTNEED of the tail", madvise(grown + bytes, page, MADV_DONTNEED));
 }
 
 }  // namespace mapper

@@ -337,4 +337,125 @@ void opened_at_once() {
   std::printf("refused %ld, first %d, last %d\n", refused.load(), block[0], block[bytes - piece + 1]);
 }
 
+namespace {
+
+// The salt of what fill() has put so far behind the beginning of a block.
+int salt_at(std::size_t offset, int salt) {
+  return static_cast<int>(offset / page * 7 + offset / 64) + salt;
+}
+
+constexpr std::size_t middle = mib / 2;
+constexpr std::size_t middle_bytes = mib / 4;
+
+// Two MiB whose middle is another mapping, or none.
+char* with_middle(const char* kind) {
+  char* const block = map_aligned(2 * mib);
+  fill(block, 2 * mib, 51);
+  const std::string name = kind;
+  if (name == "protection") mprotect(block + middle, middle_bytes, PROT_READ);
+  if (name == "advice") madvise(block + middle, middle_bytes, MADV_DONTFORK);
+  if (name == "guards") madvise(block + middle, middle_bytes, MADV_GUARD_INSTALL);
+  if (name == "hole") munmap(block + middle, middle_bytes);
+  if (name == "file") map_over(block + middle, middle_bytes, PROT_READ, MAP_SHARED, file_of(middle_bytes, 52));
+  press();
+  return block;
+}
+
+void move_several(const char* kind, bool out, int more_flags) {
+  char* const block = with_middle(kind);
+  char* const place = out ? reinterpret_cast<char*>(std::uintptr_t{1} << 40) : map_aligned(2 * mib);
+  if (!out) fill(place, 2 * mib, 53);
+  std::printf("%s, %s\n", kind, out ? "out of the far heap" : "within it");
+  const void* const moved = mremap(block, 2 * mib, 2 * mib, MREMAP_MAYMOVE | MREMAP_FIXED | more_flags, place);
+  say("moves", moved);
+  if (moved == MAP_FAILED) return;
+  say("before the middle", content(place, middle, 51));
+  say("the middle", std::string(access(place + middle)));
+  const bool is_there = std::strcmp(access(place + middle), "readable") == 0;
+  if (is_there) say("is", content(place + middle, middle_bytes, salt_at(middle, 51)));
+  if (is_there) say("is of a file", content(place + middle, middle_bytes, 52));
+  if (is_there) say("is what was there", content(place + middle, middle_bytes, salt_at(middle, 53)));
+  const std::size_t behind = middle + middle_bytes;
+  say("behind the middle", content(place + behind, 2 * mib - behind, salt_at(behind, 51)));
+  say("the old place", std::string(access(block)));
+  say("and its middle", std::string(access(block + middle)));
+  say("and its end", std::string(access(block + 2 * mib - page)));
+  munmap(place, 2 * mib);
+  munmap(block, 2 * mib);
+}
+
+}  // namespace
+
+// Since Linux 6.17 a move to another place takes all mappings of a range.
+void several_moved() {
+  for (const char* const kind : {"protection", "advice", "guards", "hole", "file"}) {
+    for (const bool out : {false, true}) move_several(kind, out, 0);
+    if (std::strcmp(kind, "file") != 0) move_several(kind, false, MREMAP_DONTUNMAP);
+  }
+  char* const block = with_middle("hole");
+  char* const place = map_aligned(2 * mib);
+  say("from a hole on", mremap(block + middle, mib, mib, MREMAP_MAYMOVE | MREMAP_FIXED, place));
+  say("to a hole", mremap(block, middle + page, middle + page, MREMAP_MAYMOVE | MREMAP_FIXED, place));
+}
+
+namespace {
+
+// Whether the kernel has this flag for the mapping that holds an address.
+bool is_flagged(const char* at, const char* flag) {
+  std::FILE* const maps = std::fopen("/proc/self/smaps", "r");
+  char line[512];
+  bool is_here = false;
+  bool found = false;
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    std::uintptr_t first = 0;
+    std::uintptr_t end = 0;
+    if (std::sscanf(line, "%lx-%lx ", &first, &end) == 2) {
+      is_here = first <= reinterpret_cast<std::uintptr_t>(at) && reinterpret_cast<std::uintptr_t>(at) < end;
+    }
+    if (is_here && std::strncmp(line, "VmFlags:", 8) == 0) found = std::strstr(line, flag) != nullptr;
+  }
+  std::fclose(maps);
+  return found;
+}
+
+}  // namespace
+
+// Memory of which a part was marked is several mappings to the kernel, until the mark is taken away. A mark moves
+// along.
+void marked_and_unmarked() {
+  constexpr int pairs[][2] = {{MADV_DONTDUMP, MADV_DODUMP},
+                              {MADV_DONTFORK, MADV_DOFORK},
+                              {MADV_WIPEONFORK, MADV_KEEPONFORK},
+                              {MADV_NOHUGEPAGE, MADV_HUGEPAGE}};
+  for (const auto& [mark, unmark] : pairs) {
+    char* const block = map_aligned(4 * mib);
+    fill(block, 4 * mib, 54);
+    press();
+    std::printf("advice %d\n", mark);
+    say("marks a part", madvise(block + mib, mib, mark));
+    say("grows", mremap(block, 4 * mib, 8 * mib, MREMAP_MAYMOVE));
+    say("unmarks it", madvise(block + mib, mib, unmark));
+    char* const grown = static_cast<char*>(mremap(block, 4 * mib, 8 * mib, MREMAP_MAYMOVE));
+    say("grows", grown);
+    if (grown == MAP_FAILED) continue;
+    say("holds", content(grown, 4 * mib, 54));
+    say("marks all", madvise(grown, 8 * mib, mark));
+    char* const larger = static_cast<char*>(mremap(grown, 8 * mib, 32 * mib, MREMAP_MAYMOVE));
+    say("grows", larger);
+    say("holds", content(larger, 4 * mib, 54));
+    if (mark == MADV_DONTDUMP)
+      std::printf("marked %d %d\n", is_flagged(larger, " dd"), is_flagged(larger + 31 * mib, " dd"));
+    munmap(larger, 32 * mib);
+  }
+  char* const block = map_aligned(4 * mib);
+  fill(block, 4 * mib, 55);
+  const int key = pkey_alloc(0, 0);
+  say("key for a part", key < 0 ? -1L : static_cast<long>(pkey_mprotect(block + mib, mib, both, key)));
+  if (key >= 0) say("grows", mremap(block, 4 * mib, 8 * mib, MREMAP_MAYMOVE));
+  if (key >= 0) say("without it", pkey_mprotect(block + mib, mib, both, 0));
+  char* const grown = static_cast<char*>(mremap(block, 4 * mib, 8 * mib, MREMAP_MAYMOVE));
+  say("grows", grown);
+  say("holds", content(grown, 4 * mib, 55));
+}
+
 }  // namespace mapper

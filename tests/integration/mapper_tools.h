@@ -142,6 +142,8 @@ void replaced_in_many_parts();
 void replaced_beyond_the_limit();
 void endless_ranges();
 void opened_at_once();
+void several_moved();
+void marked_and_unmarked();
 void huge_pages();
 
 // mapper_children.cc
@@ -165,6 +167,8 @@ void locked_in_parts();
 void locked_unfilled();
 void locked_read_only();
 void resized_in_parts();
+void locked_while_protected();
+void locked_on_fault_grows();
 
 // mapper_arrays.cc
 void residency_of_much();
