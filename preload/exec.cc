@@ -12,12 +12,14 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "base/log.h"
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
 #include "preload/native_program.h"
 #include "preload/next_function.h"
+#include "preload/program_memory.h"
 #include "preload/resource_limits.h"
 #include "preload/runtime.h"
 #include "preload/settings.h"
@@ -26,15 +28,18 @@ namespace {
 
 constexpr const char* library_name = "libfarheap-preload.so";
 
-// Whether the new program is to have far memory: with another environment it runs natively on purpose.
+// Whether the new program is to have far memory: with another environment it runs natively on purpose. An environment
+// at a bad address, or with such an entry, is the kernel's to refuse.
 bool wants_far_memory(char* const* environment) {
   bool preloads = false;
   bool has_budget = false;
   const std::size_t budget_length = std::strlen(far::preload::variable::local_bytes);
-  for (; environment != nullptr && *environment != nullptr; ++environment) {
-    preloads |=
-        std::strncmp(*environment, "LD_PRELOAD=", 11) == 0 && std::strstr(*environment, library_name) != nullptr;
-    has_budget |= std::strncmp(*environment, far::preload::variable::local_bytes, budget_length) == 0;
+  for (; environment != nullptr; ++environment) {
+    const std::optional<char*> entry = far::preload::load(environment);
+    if (!entry || (*entry != nullptr && !far::preload::is_readable_text(*entry))) return false;
+    if (*entry == nullptr) break;
+    preloads |= std::strncmp(*entry, "LD_PRELOAD=", 11) == 0 && std::strstr(*entry, library_name) != nullptr;
+    has_budget |= std::strncmp(*entry, far::preload::variable::local_bytes, budget_length) == 0;
   }
   return preloads && has_budget;
 }

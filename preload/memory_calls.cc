@@ -23,6 +23,8 @@
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
 #include "preload/memory_locks.h"
+#include "preload/process_transfers.h"
+#include "preload/program_memory.h"
 #include "preload/resource_limits.h"
 #include "preload/runtime.h"
 
@@ -276,13 +278,6 @@ namespace {
 
 constexpr std::size_t longest_name = 80;  // with its end; the kernel refuses what is longer
 
-bool may_be_read(const pager::pager& far, const char* at) {
-  if (!far.contains(at)) return false;
-  const auto look = [&] { return far.mapping_at(reinterpret_cast<const std::byte*>(at), page_bytes); };
-  const result<pager::pager::mapping> found = in_runtime(look);
-  return found && !found.value().guarded && found.value().protection != PROT_NONE;
-}
-
 // A name of the program as the kernel can read it: in inline mode it reads nothing that is remote. What the program
 // could not read either is left for the kernel to refuse.
 const char* readable_name(const char* text, char (&copy)[longest_name + 1]) {
@@ -290,7 +285,7 @@ const char* readable_name(const char* text, char (&copy)[longest_name + 1]) {
   if (far == nullptr || !far->contains(text)) return text;
   for (std::size_t i = 0; i < longest_name; ++i) {
     const bool is_on_new_page = i == 0 || reinterpret_cast<std::uintptr_t>(text + i) % page_bytes == 0;
-    if (is_on_new_page && !may_be_read(*far, text + i)) return text;
+    if (is_on_new_page && !load(text + i)) return text;
     copy[i] = text[i];
     if (copy[i] == 0) break;
   }
@@ -400,17 +395,25 @@ bool is_this_process(int process) {
 
 }  // namespace
 
-ssize_t advise_process(int process, const iovec* ranges, std::size_t count, int advice, unsigned flags) {
-  pager::pager* const far = pager_for_caller();
-  const bool any_far = far != nullptr && count <= 1024 && std::any_of(ranges, ranges + count, [](const iovec& range) {
-                         return pager_of(range.iov_base, range.iov_len) != nullptr;
-                       });
-  if (!any_far || !is_this_process(process)) return kernel_process_madvise(process, ranges, count, advice, flags);
+ssize_t advise_process(int process, const iovec* given, std::size_t count, int advice, unsigned flags) {
+  constexpr std::size_t most_ranges = 1024;
+  const auto refused = [&] { return kernel_process_madvise(process, given, count, advice, flags); };
+  if (pager_for_caller() == nullptr || count > most_ranges) return refused();
+  // With a copy, since the program's array may be remote, and the kernel does not wait for it in inline mode.
+  const vector_copy copy(given, count, load_vectors);
+  if (!copy.is_good()) return refused();
+  const std::span<const iovec> ranges = copy.all();
+  const bool any_far = std::any_of(ranges.begin(), ranges.end(), [](const iovec& range) {
+    return pager_of(range.iov_base, range.iov_len) != nullptr;
+  });
+  if (!any_far || !is_this_process(process)) {
+    return kernel_process_madvise(process, ranges.data(), count, advice, flags);
+  }
   // The kernel says whether the call is allowed at all.
   const iovec nothing{ranges[0].iov_base, 0};
   if (kernel_process_madvise(process, &nothing, 1, advice, flags) < 0) return -1;
   ssize_t advised = 0;
-  for (const iovec& range : std::span(ranges, count)) {
+  for (const iovec& range : ranges) {
     if (advise(range.iov_base, range.iov_len, advice) != 0) return advised > 0 ? advised : -1;
     advised += static_cast<ssize_t>(range.iov_len);
   }

@@ -19,6 +19,7 @@
 #include "platform/runtime_thread.h"
 #include "preload/direct_calls.h"
 #include "preload/in_runtime.h"
+#include "preload/process_transfers.h"
 #include "preload/runtime.h"
 
 namespace far::preload {
@@ -90,7 +91,7 @@ long transfer_buffer(const transfer& with, std::uintptr_t buffer, std::size_t by
 long transfer_vectors(const transfer& with, const iovec* vectors, long count, std::uintptr_t place) {
   if (count < 0 || count > IOV_MAX) return -EINVAL;
   long done = 0;
-  for (const iovec& vector : std::span(vectors, static_cast<std::size_t>(count))) {
+  for (const iovec& vector : copy.all()) {
     const long result = transfer_buffer(with, reinterpret_cast<std::uintptr_t>(vector.iov_base), vector.iov_len,
                                         place + static_cast<std::uintptr_t>(done));
     if (result < 0) return done > 0 ? done : result;
@@ -108,6 +109,8 @@ long transfer_there(int descriptor, Transfer make) {
   if (done > 0) in_runtime([=] { return syscall(SYS_lseek, descriptor, place + done, SEEK_SET); });
   return done;
 }
+  const vector_copy copy(vectors, static_cast<std::size_t>(count), load_vectors);
+  if (!copy.is_good()) return -EFAULT;
 
 bool is_transfer(long number) {
   switch (number) {

@@ -14,6 +14,8 @@
 #include <span>
 
 #include "platform/local_memory.h"
+#include "preload/in_runtime.h"
+#include "preload/program_memory.h"
 
 namespace far::preload {
 
@@ -45,6 +47,11 @@ class vector_walk {
   std::size_t used_ = 0;
 };
 
+// For vector_copy, outside of the guard of system calls.
+inline long load_vectors(const iovec& to, const iovec& from) noexcept {
+  return load_bytes(to.iov_base, from.iov_base, to.iov_len) ? static_cast<long>(to.iov_len) : -EFAULT;
+}
+
 // An array of vectors of the program, which may be at a bad address: then the kernel is to say so.
 class vector_copy {
  public:
@@ -52,7 +59,9 @@ class vector_copy {
   template <typename Read>
   vector_copy(const iovec* given, std::size_t count, Read read) : count_(count) {
     const std::size_t bytes = count * sizeof(iovec);
-    if (count > few_.size()) vectors_ = static_cast<iovec*>(platform::allocate_local(bytes));
+    if (count > few_.size()) {
+      vectors_ = in_runtime([bytes] { return static_cast<iovec*>(platform::allocate_local(bytes)); });
+    }
     std::size_t done = 0;
     while (done < bytes) {
       const long now = read(iovec{reinterpret_cast<std::byte*>(vectors_) + done, bytes - done},
@@ -63,7 +72,8 @@ class vector_copy {
     is_good_ = done == bytes;
   }
   ~vector_copy() {
-    if (vectors_ != few_.data()) platform::free_local(vectors_, count_ * sizeof(iovec));
+    if (vectors_ == few_.data()) return;
+    in_runtime([this] { platform::free_local(vectors_, count_ * sizeof(iovec)); });
   }
   vector_copy(const vector_copy&) = delete;
   vector_copy& operator=(const vector_copy&) = delete;

@@ -26,6 +26,7 @@
 #include "preload/memory_calls.h"
 #include "preload/memory_file.h"
 #include "preload/next_function.h"
+#include "preload/program_memory.h"
 #include "preload/resource_limits.h"
 #include "preload/restricted_program.h"
 #include "preload/runtime.h"
@@ -97,9 +98,9 @@ bool is_memory_call(long number) noexcept {
     case SYS_munlock:
     case SYS_mlockall:
     case SYS_munlockall:
-    case SYS_process_madvise: return true;
     case SYS_mincore:
     case SYS_msync:
+    case SYS_process_madvise: return true;
     default: return false;
   }
 }
@@ -134,7 +135,6 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
       *result = raw_result(advise_process(number_of(given[0]), pointer_to<const iovec>(given[1]), size_of(given[2]),
                                           number_of(given[3]), static_cast<unsigned>(given[4])));
       break;
-    case SYS_prlimit64:
     case SYS_mincore:
       if (!has_far_hole(address, bytes)) return false;
       *result = -ENOMEM;
@@ -143,6 +143,7 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
       if (!has_far_hole(address, bytes)) return false;
       *result = raw_result(sync_around_holes(address, bytes, third));
       break;
+    case SYS_prlimit64:
       if (!is_own_limit(number_of(given[0]), number_of(given[1]))) return false;
       *result = raw_result(
           change_limit(number_of(given[1]), pointer_to<const rlimit>(given[2]), pointer_to<rlimit>(given[3])));
@@ -269,7 +270,7 @@ child_call child_of_clone(int flags, pid_t* parent_id, void* tls, pid_t* child_i
   arguments[3] = reinterpret_cast<long>(tls);
   arguments[4] = reinterpret_cast<long>(child_id);
 #endif
-  return read_child_call(SYS_clone, arguments);
+  return *read_child_call(SYS_clone, arguments);
 }
 
 constexpr std::uint64_t clears_handlers = std::uint64_t{1} << 32;  // CLONE_CLEAR_SIGHAND
@@ -386,7 +387,7 @@ bool makes_child(long number) noexcept {
 }
 
 // Brings the four calls that make children, and their argument orders on different machines, into one form.
-child_call read_child_call(long number, const call_arguments& arguments) noexcept {
+std::optional<child_call> read_child_call(long number, const call_arguments& arguments) noexcept {
   child_call call{.number = number, .arguments = arguments};
 #if defined(SYS_vfork)
   if (number == SYS_vfork) call.flags = CLONE_VM | CLONE_VFORK;
@@ -408,7 +409,9 @@ child_call read_child_call(long number, const call_arguments& arguments) noexcep
   }
   if (number == SYS_clone3) {
     clone_args asked{};
-    std::memcpy(&asked, pointer_to<const void>(arguments[0]), std::min(size_of(arguments[1]), sizeof asked));
+    const std::size_t bytes = std::min(size_of(arguments[1]), sizeof asked);
+    if (bytes < CLONE_ARGS_SIZE_VER0 || size_of(arguments[1]) > page_bytes) return std::nullopt;
+    if (!load_bytes(&asked, pointer_to<const void>(arguments[0]), bytes)) return std::nullopt;
     call.flags = asked.flags;
     call.stack = asked.stack == 0 ? 0 : asked.stack + asked.stack_size;
     call.tls = asked.tls;
@@ -475,9 +478,9 @@ long far_program_syscall(long number, long a, long b, long c, long d, long e, lo
   long result = 0;
   bool served = serve_raw_call(number, {a, b, c, d, e, f}, &result);
   if (!served && makes_child(number)) {
-    const child_call call = read_child_call(number, {a, b, c, d, e, f});
-    if (copies_memory(call) && call.stack == 0) {
-      result = make_child_by_name(call);
+    const std::optional<child_call> call = read_child_call(number, {a, b, c, d, e, f});
+    if (call && copies_memory(*call) && call->stack == 0) {
+      result = make_child_by_name(*call);
       served = true;
     }
   }

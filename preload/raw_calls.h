@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 
 namespace far::preload {
 
@@ -32,9 +33,10 @@ struct child_call {
 // Whether the kernel resets the child's signal handlers.
 [[nodiscard]] bool resets_actions(const child_call& call) noexcept;
 
-// Whether the call makes a child or a thread, and its request.
+// Whether the call makes a child or a thread, and its request: nothing where that of clone3(2) is at a bad address, or
+// has no possible length: then the kernel refuses the call.
 [[nodiscard]] bool makes_child(long number) noexcept;
-[[nodiscard]] child_call read_child_call(long number, const call_arguments& arguments) noexcept;
+[[nodiscard]] std::optional<child_call> read_child_call(long number, const call_arguments& arguments) noexcept;
 
 // Whether it is a child with memory of its own, which must be served like that of a fork.
 [[nodiscard]] bool copies_memory(const child_call& call) noexcept;

@@ -21,6 +21,7 @@
 #include "preload/in_runtime.h"
 #include "preload/process_identity.h"
 #include "preload/process_transfers.h"
+#include "preload/program_memory.h"
 #include "preload/runtime.h"
 #include "preload/small_file.h"
 
@@ -176,17 +177,15 @@ bool is_own_limit(pid_t process, int kind) noexcept {
 
 // With copies, since the program's structures may be far.
 int change_limit(int kind, const rlimit* wanted, rlimit* before) noexcept {
+  const std::optional<rlimit> asked = wanted != nullptr ? load(wanted) : std::nullopt;
+  if (wanted != nullptr && !asked) return fail(EFAULT);
   adopt_limits();
   rlimit now{};
   const std::optional<rlimit> set = limit_in_effect(kind);
   if (set) now = *set;
   if (!set && in_runtime([&] { return syscall(SYS_prlimit64, 0, kind, nullptr, &now); }) != 0) return -1;
-  if (wanted != nullptr) {
-    const rlimit copy = *wanted;
-    if (set_own_limit(kind, copy, now) != 0) return -1;
-  }
-  if (before != nullptr) *before = now;
-  return 0;
+  if (asked && set_own_limit(kind, *asked, now) != 0) return -1;
+  return before == nullptr || store(before, now) ? 0 : fail(EFAULT);
 }
 
 bool has_addresses_for(std::size_t more_bytes) noexcept {

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -27,6 +28,7 @@
 #include "preload/device_writes.h"
 #include "preload/direct_calls.h"
 #include "preload/in_runtime.h"
+#include "preload/program_memory.h"
 #include "preload/raw_calls.h"
 #include "preload/relayed_handlers.h"
 #include "preload/resource_limits.h"
@@ -36,6 +38,7 @@
 #include "preload/syscall_stubs.h"
 #include "preload/threads.h"
 #include "preload/tracer.h"
+#include "preload/waiting_masks.h"
 
 namespace far::preload {
 namespace {
@@ -61,38 +64,6 @@ greg_t address_of(const char* code) {
 template <typename Value>
 Value* pointer_to(long argument) {
   return reinterpret_cast<Value*>(argument);
-}
-
-// The place of the signal mask that a call waits with.
-kernel_mask* waiting_mask(long number, const std::array<long, 6>& arguments) {
-  switch (number) {
-    case SYS_rt_sigsuspend: return pointer_to<kernel_mask>(arguments[0]);
-    case SYS_ppoll: return pointer_to<kernel_mask>(arguments[3]);
-    case SYS_epoll_pwait:
-    case 441 /* epoll_pwait2 */: return pointer_to<kernel_mask>(arguments[4]);
-    case SYS_pselect6: return arguments[5] == 0 ? nullptr : *pointer_to<kernel_mask*>(arguments[5]);
-    default: return nullptr;
-  }
-}
-
-// Whether a handler that ran while the thread waits would have our signals blocked, and die of its first call.
-bool blocks_ours(long number, const std::array<long, 6>& arguments) {
-  const kernel_mask* const mask = waiting_mask(number, arguments);
-  return mask != nullptr && without_ours(*mask) != *mask;
-}
-
-// Gives the call a copy of its mask, without our signals.
-void replace_mask(long number, std::array<long, 6>& arguments, long* scratch) {
-  if (!blocks_ours(number, arguments)) return;
-  scratch[0] = static_cast<long>(without_ours(*waiting_mask(number, arguments)));
-  const long copy = reinterpret_cast<long>(scratch);
-  if (number == SYS_rt_sigsuspend) arguments[0] = copy;
-  if (number == SYS_ppoll) arguments[3] = copy;
-  if (number == SYS_epoll_pwait || number == 441) arguments[4] = copy;
-  if (number != SYS_pselect6) return;
-  scratch[1] = copy;
-  scratch[2] = pointer_to<const long>(arguments[5])[1];
-  arguments[5] = reinterpret_cast<long>(scratch + 1);
 }
 
 void set_arguments(greg_t* registers, const std::array<long, 6>& arguments) {
@@ -181,50 +152,58 @@ void end_call(ucontext_t& context) {
   errno = saved_errno;
 }
 
+void give_result(ucontext_t& context, long result) {
+  context.uc_mcontext.gregs[REG_RAX] = result;
+}
+
 // rt_sigprocmask. It changes the mask that the thread will have again when we return to it.
 void change_mask(ucontext_t& context) {
   greg_t* const registers = context.uc_mcontext.gregs;
-  const auto* const given = pointer_to<const kernel_mask>(registers[REG_RSI]);
+  const auto* const place = pointer_to<const kernel_mask>(registers[REG_RSI]);
   auto* const old = pointer_to<kernel_mask>(registers[REG_RDX]);
   kernel_mask before = 0;
   std::memcpy(&before, &context.uc_sigmask, sizeof before);
   kernel_mask after = before;
-  if (given != nullptr) {
+  const std::optional<kernel_mask> given = place != nullptr ? load(place) : std::nullopt;
+  if (place != nullptr && !given) return give_result(context, -EFAULT);
+  if (given) {
     switch (registers[REG_RDI]) {
       case SIG_BLOCK: after |= *given; break;
       case SIG_UNBLOCK: after &= ~*given; break;
       case SIG_SETMASK: after = *given; break;
-      default: registers[REG_RAX] = -EINVAL; return;
+      default: return give_result(context, -EINVAL);
     }
   }
   // A thread that blocked our signals would die of its next miss or system call.
   after = without_ours(after);
   std::memcpy(&context.uc_sigmask, &after, sizeof after);
-  if (old != nullptr) *old = before;
-  registers[REG_RAX] = 0;
+  give_result(context, old == nullptr || store(old, before) ? 0 : -EFAULT);
 }
 
 // rt_sigaction, with copies of its arguments, which cannot be far.
 void change_action(ucontext_t& context) {
   greg_t* const registers = context.uc_mcontext.gregs;
   const int number = static_cast<int>(registers[REG_RDI]);
-  const auto* const given = pointer_to<const kernel_action>(registers[REG_RSI]);
+  const auto* const place = pointer_to<const kernel_action>(registers[REG_RSI]);
   auto* const old = pointer_to<kernel_action>(registers[REG_RDX]);
-  kernel_action action = given != nullptr ? *given : kernel_action{};
+  if (registers[REG_R10] != sizeof(kernel_mask)) return give_result(context, -EINVAL);
+  const std::optional<kernel_action> given = place != nullptr ? load(place) : std::nullopt;
+  if (place != nullptr && !given) return give_result(context, -EFAULT);
+  kernel_action action = given.value_or(kernel_action{});
   action.mask = without_ours(action.mask);
   kernel_action before{};
   long result = 0;
   if (signal_is_ours(number)) {
-    exchange_program_action(number, given != nullptr ? &action : nullptr, &before);
+    exchange_program_action(number, given ? &action : nullptr, &before);
   } else if (only_raw_calls) {
-    result = far_raw_syscall(SYS_rt_sigaction, number, given != nullptr ? reinterpret_cast<long>(&action) : 0,
+    result = far_raw_syscall(SYS_rt_sigaction, number, given ? reinterpret_cast<long>(&action) : 0,
                              reinterpret_cast<long>(&before), registers[REG_R10]);
   } else {
-    result = exchange_relayed_action(number, given != nullptr ? &action : nullptr, &before,
+    result = exchange_relayed_action(number, given ? &action : nullptr, &before,
                                      static_cast<std::size_t>(registers[REG_R10]));
   }
-  if (result == 0 && old != nullptr) *old = before;
-  registers[REG_RAX] = result;
+  if (result == 0 && old != nullptr && !store(old, before)) result = -EFAULT;
+  give_result(context, result);
 }
 
 // The end of a handler of the program. It returns from our code instead of the C library's, because ours is not

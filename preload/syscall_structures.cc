@@ -234,33 +234,6 @@ std::size_t structure_bytes(unsigned request, const std::byte* structure) noexce
   }
 }
 
-bool is_readable(const void* memory, std::size_t bytes) noexcept {
-  constexpr std::uintptr_t mask_bytes = 8;
-  const auto first = reinterpret_cast<std::uintptr_t>(memory);
-  if (first + bytes < first) return false;            // beyond the last address, like MAP_FAILED
-  std::uintptr_t at = round_down(first, mask_bytes);  // a mask there lies within a page
-  for (; at < first + bytes; at = round_down(at, page_bytes) + page_bytes) {
-    if (far_raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(at), 0, mask_bytes) != -EINVAL) return false;
-  }
-  return true;
-}
-
-// The kernel knows only what is resident, and pages that may only be read do not stay.
-bool may_be_read(const pager::pager& pager, const std::byte* memory, std::size_t bytes) {
-  if (!pager.overlaps(memory, bytes)) return is_readable(memory, bytes);
-  const std::byte* const end = memory + bytes;
-  const auto* page =
-      reinterpret_cast<const std::byte*>(round_down(reinterpret_cast<std::uintptr_t>(memory), page_bytes));
-  for (; page < end; page += page_bytes) {
-    const bool is_in_heap = pager.contains(page);
-    const auto found =
-        is_in_heap ? pager.mapping_at(page, page_bytes) : result<pager::pager::mapping>(error{"", EFAULT});
-    if (!found && !is_readable(page, 1)) return false;
-    if (found && (found.value().guarded || (found.value().protection & PROT_READ) == 0)) return false;
-  }
-  return true;
-}
-
 // With no place for the list, the kernel says how much it takes.
 std::size_t interface_bytes(long descriptor) noexcept {
   constexpr std::size_t more_interfaces = 64;

@@ -6,10 +6,8 @@
 
 #include <array>
 #include <cstddef>
-#include <cstring>
-#include <optional>
 
-#include "pager/pager.h"
+#include "preload/program_memory.h"
 
 namespace far::preload {
 
@@ -49,22 +47,5 @@ using memory_parts = std::array<memory_part, 32>;
 
 // How long the structure of an ioctl is, with what follows it. Requires: its beginning is resident, if it is far.
 [[nodiscard]] std::size_t structure_bytes(unsigned request, const std::byte* structure) noexcept;
-
-// Whether the program could read all of this memory. Far memory must be resident. The kernel is asked by a change of
-// the signal mask that names no change, a call that no filter of a program can do without.
-[[nodiscard]] bool is_readable(const void* memory, std::size_t bytes) noexcept;
-
-// The same of memory that may be far, and remote.
-[[nodiscard]] bool may_be_read(const pager::pager& pager, const std::byte* memory, std::size_t bytes);
-
-// What is at a pointer of the program, if that is good: where it is not, the kernel is to say so. Far memory must be
-// resident.
-template <typename value>
-[[nodiscard]] std::optional<value> copy_of(const value* place) noexcept {
-  if (!is_readable(place, sizeof(value))) return std::nullopt;
-  value copy{};
-  std::memcpy(&copy, place, sizeof copy);
-  return copy;
-}
 
 }  // namespace far::preload

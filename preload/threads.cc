@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 #include "preload/in_runtime.h"
+#include "preload/program_memory.h"
 #include "preload/raw_calls.h"
 #include "preload/runtime.h"
 #include "preload/signals.h"
@@ -357,8 +359,14 @@ void do_clone(ucontext_t& context, long number) {
   const bool dispatched = !platform::on_runtime_thread();
   const undispatched_section section;
   greg_t* const registers = context.uc_mcontext.gregs;
-  const child_call plan = read_child_call(number, {registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
-                                                   registers[REG_R10], registers[REG_R8], registers[REG_R9]});
+  const call_arguments given{registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
+                             registers[REG_R10], registers[REG_R8],  registers[REG_R9]};
+  const std::optional<child_call> read = read_child_call(number, given);
+  if (!read) {
+    registers[REG_RAX] = far_raw_syscall(number, given[0], given[1]);  // which the kernel refuses
+    return;
+  }
+  const child_call& plan = *read;
   if (copies_memory(plan)) {
     const long result = make_copied_child(plan, copy_process);
     if (result == 0 && dispatched && !only_raw_calls) arm(const_cast<unsigned char*>(&state.selector));
@@ -397,6 +405,11 @@ void do_sigaltstack(ucontext_t& context) noexcept {
   greg_t* const registers = context.uc_mcontext.gregs;
   const auto* const wanted = reinterpret_cast<const stack_t*>(registers[REG_RDI]);
   auto* const old = reinterpret_cast<stack_t*>(registers[REG_RSI]);
+  const std::optional<stack_t> asked = wanted != nullptr ? load(wanted) : std::nullopt;
+  if (wanted != nullptr && !asked) {
+    registers[REG_RAX] = -EFAULT;
+    return;
+  }
   const auto stack_pointer = static_cast<std::uintptr_t>(registers[REG_RSP]);
   const bool on_ours = is_on_signal_stack(stack_pointer);
   if (!on_ours) state.handler_stack = no_stack;  // of a handler that was left by a jump
@@ -409,11 +422,8 @@ void do_sigaltstack(ucontext_t& context) noexcept {
     answer.ss_size = signal_stack_bytes;
   }
   long failure = 0;
-  if (wanted != nullptr) {
-    const stack_t asked = *wanted;
-    failure = in_use ? -EPERM : set_stack(current, asked);
-  }
-  if (failure == 0 && old != nullptr) *old = answer;
+  if (asked) failure = in_use ? -EPERM : set_stack(current, *asked);
+  if (failure == 0 && old != nullptr && !store(old, answer)) failure = -EFAULT;
   registers[REG_RAX] = failure;
 }
 

@@ -563,7 +563,9 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"words_of_futexes", words_of_futexes},
                                   {"messages_beyond_the_end", messages_beyond_the_end},
                                   {"handlers_without_stack", handlers_without_stack},
-                                  {"named_memory", named_memory}};
+                                  {"named_memory", named_memory},
+                                  {"bad_pointers", bad_pointers},
+                                  {"bad_environments", bad_environments}};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include <linux/userfaultfd.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -392,6 +393,97 @@ void named_memory() {
   say("takes names away", give(3 * mib, mib, nullptr));
   say("an offset within a page", mmap(nullptr, mib, both, anonymous, -1, 1));
   say("by number", syscall(SYS_mmap, nullptr, mib, both, anonymous, -1, 1));
+}
+
+namespace {
+
+constexpr std::size_t mask_bytes = 8;
+
+// What the kernel refuses where a structure is at `place`, which cannot be read, nor written to.
+void refuse(const char* name, void* place) {
+  std::printf("%s\n", name);
+  timespec none{};
+  const int self = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  say("clone3", syscall(435, place, sizeof(clone_args)));
+  say("sigaction", syscall(SYS_rt_sigaction, SIGUSR1, place, nullptr, mask_bytes));
+  say("old action", syscall(SYS_rt_sigaction, SIGUSR1, nullptr, place, mask_bytes));
+  say("sigaction of a signal that is used", syscall(SYS_rt_sigaction, SIGBUS, place, nullptr, mask_bytes));
+  say("old action of it", syscall(SYS_rt_sigaction, SIGBUS, nullptr, place, mask_bytes));
+  say("sigprocmask", syscall(SYS_rt_sigprocmask, SIG_BLOCK, place, nullptr, mask_bytes));
+  say("old mask", syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, place, mask_bytes));
+  say("sigsuspend", syscall(SYS_rt_sigsuspend, place, mask_bytes));
+  say("ppoll", syscall(SYS_ppoll, nullptr, 0, &none, place, mask_bytes));
+  say("pselect", syscall(SYS_pselect6, 0, nullptr, nullptr, nullptr, &none, place));
+  say("sigaltstack", sigaltstack(static_cast<stack_t*>(place), nullptr));
+  say("old stack", sigaltstack(nullptr, static_cast<stack_t*>(place)));
+  say("process_madvise", process_madvise(self, static_cast<iovec*>(place), 2, MADV_DONTNEED, 0));
+  say("prlimit", prlimit(0, RLIMIT_AS, static_cast<rlimit*>(place), nullptr));
+  say("old limit", prlimit(0, RLIMIT_DATA, nullptr, static_cast<rlimit*>(place)));
+  close(self);
+}
+
+}  // namespace
+
+// Structures that are served by others than the kernel are refused like its own.
+void bad_pointers() {
+  char* const block = map_aligned(2 * block_bytes);
+  fill(block, 2 * block_bytes, 1);
+  munmap(block + mib, page);
+  mprotect(block + 2 * mib, page, PROT_NONE);
+  send_away(block);
+  refuse("nowhere", reinterpret_cast<void*>(16));
+  refuse("at the end", MAP_FAILED);
+  refuse("in a hole", block + mib);
+  refuse("from before a hole", block + mib - 4);
+  refuse("without access", block + 2 * mib);
+  // What is to be stored is refused where it may only be read.
+  mprotect(block + 3 * mib, page, PROT_READ);
+  void* const readable = block + 3 * mib;
+  say("old action", syscall(SYS_rt_sigaction, SIGUSR1, nullptr, readable, mask_bytes));
+  say("old mask", syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, readable, mask_bytes));
+  say("old stack", sigaltstack(nullptr, static_cast<stack_t*>(readable)));
+  say("old limit", prlimit(0, RLIMIT_AS, nullptr, static_cast<rlimit*>(readable)));
+  say("holds", content(block + 3 * mib, page, 1 + static_cast<int>(3 * mib / page * 7 + 3 * mib / 64)));
+  say("too short a request", syscall(435, block, 8));
+  say("too long a request", syscall(435, block, 2 * page));
+}
+
+namespace {
+
+// A new program with these arguments and this environment. The C library itself reads the arguments of posix_spawn().
+void start(const char* name, char** arguments, char** environment, bool spawns) {
+  constexpr const char* program = "/proc/self/exe";
+  std::printf("%s\n", name);
+  say("execve", execve(program, arguments, environment));
+  say("by number", syscall(SYS_execve, program, arguments, environment));
+  if (!spawns) return;
+  pid_t child = 0;
+  errno = posix_spawn(&child, program, nullptr, nullptr, arguments, environment);
+  say("posix_spawn", errno != 0 ? -1L : 0L);
+}
+
+}  // namespace
+
+void bad_environments() {
+  auto* const nowhere = reinterpret_cast<char*>(16);
+  char* const block = map_aligned(2 * block_bytes);
+  munmap(block + mib, mib);
+  auto** const list = reinterpret_cast<char**>(block + mib) - 2;
+  list[0] = list[1] = block;
+  std::strcpy(block, "NAME=value");
+  char text[] = "mapper";
+  char* good[] = {text, nullptr};
+  char* bad[] = {text, nowhere, nullptr};
+  send_away(block);
+  start("environment nowhere", good, reinterpret_cast<char**>(nowhere), true);
+  start("environment without end", good, list, true);
+  start("variable nowhere", good, bad, true);
+  start("arguments nowhere", reinterpret_cast<char**>(nowhere), good, false);
+  start("arguments without end", list, good, false);
+  start("argument nowhere", bad, good, true);
+  std::memset(block + mib - 16, 'x', 16);
+  bad[1] = block + mib - 16;
+  start("text without end", good, bad, true);
 }
 
 }  // namespace mapper

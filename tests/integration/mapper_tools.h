@@ -202,3 +202,5 @@ void handlers_without_stack();
 void named_memory();
 
 }  // namespace mapper
+void bad_pointers();
+void bad_environments();
