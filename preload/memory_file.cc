@@ -63,8 +63,27 @@ struct transfer {
   bool writes;
 };
 
+// Whether the kernel would find memory there. It knows neither holes of the far heap nor guards: something is mapped
+// there, and a transfer with this file asks for no rights.
+bool is_there(const pager::pager& far, const std::byte* at) {
+  if (!far.contains(at)) return true;  // or the kernel will say
+  const result<pager::pager::mapping> found = far.mapping_at(at, page_bytes);
+  return found ? !found.value().guarded : far.origin_of(at, 1).ok();
+}
+
+// How much is there from `place` on, of `bytes`.
+std::size_t bytes_there(std::uintptr_t place, std::size_t bytes) {
+  std::size_t there = 0;
+  while (there < bytes && is_there(*active_pager(), reinterpret_cast<const std::byte*>(place + there))) {
+    there += page_bytes - (place + there) % page_bytes;
+  }
+  return std::min(there, bytes);
+}
+
 // The buffer may be far, too, and in fault_mode::in_line the kernel waits for nobody there, either.
 long transfer_part(const transfer& with, std::uintptr_t buffer, std::size_t bytes, std::uintptr_t place) {
+  bytes = bytes_there(place, bytes);
+  if (bytes == 0) return -EIO;
   const pinned_part memory(place, bytes);
   const pinned_part room(buffer, bytes);
   const long number = with.writes ? SYS_pwrite64 : SYS_pread64;
@@ -72,7 +91,7 @@ long transfer_part(const transfer& with, std::uintptr_t buffer, std::size_t byte
   return done < 0 ? -errno : done;
 }
 
-// As in the kernel, an error counts only if nothing was transferred before it.
+// As in the kernel, what was transferred before memory that is not there counts; but a bad buffer refuses all of it.
 long transfer_buffer(const transfer& with, std::uintptr_t buffer, std::size_t bytes, std::uintptr_t place) {
   constexpr std::size_t most_bytes = 0x7ffff000;
   std::size_t done = 0;
@@ -81,7 +100,7 @@ long transfer_buffer(const transfer& with, std::uintptr_t buffer, std::size_t by
     const std::size_t part = std::min(pinned_part::bytes_from(place + done, bytes - done),
                                       pinned_part::bytes_from(buffer + done, bytes - done));
     const long result = in_runtime([&] { return transfer_part(with, buffer + done, part, place + done); });
-    if (result < 0) return done > 0 ? static_cast<long>(done) : result;
+    if (result < 0) return done > 0 && result == -EIO ? static_cast<long>(done) : result;
     done += static_cast<std::size_t>(result);
     if (static_cast<std::size_t>(result) < part) break;
   } while (done < bytes);
@@ -90,6 +109,8 @@ long transfer_buffer(const transfer& with, std::uintptr_t buffer, std::size_t by
 
 long transfer_vectors(const transfer& with, const iovec* vectors, long count, std::uintptr_t place) {
   if (count < 0 || count > IOV_MAX) return -EINVAL;
+  const vector_copy copy(vectors, static_cast<std::size_t>(count), load_vectors);
+  if (!copy.is_good()) return -EFAULT;
   long done = 0;
   for (const iovec& vector : copy.all()) {
     const long result = transfer_buffer(with, reinterpret_cast<std::uintptr_t>(vector.iov_base), vector.iov_len,
@@ -109,8 +130,6 @@ long transfer_there(int descriptor, Transfer make) {
   if (done > 0) in_runtime([=] { return syscall(SYS_lseek, descriptor, place + done, SEEK_SET); });
   return done;
 }
-  const vector_copy copy(vectors, static_cast<std::size_t>(count), load_vectors);
-  if (!copy.is_good()) return -EFAULT;
 
 bool is_transfer(long number) {
   switch (number) {

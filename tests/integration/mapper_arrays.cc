@@ -151,4 +151,114 @@ void messages_of_devices() {
   say("readers that were refused", refused.load());
 }
 
+namespace {
+
+// Pages that a call names, and the one of them that is not for the kernel to write to, or not to read either.
+struct extent {
+  std::size_t pages;
+  std::size_t refused;
+
+  [[nodiscard]] std::size_t bytes() const { return pages * page; }
+};
+constexpr extent few{8, 5};
+constexpr extent many{768, 700};
+
+void refuse_page(char* block, const extent& asked, const std::string& how) {
+  char* const at = block + asked.refused * page;
+  if (how == "hole") munmap(at, page);
+  if (how == "no access") mprotect(at, page, PROT_NONE);
+  if (how == "read-only") mprotect(at, page, PROT_READ);
+  if (how == "guard") madvise(at, page, MADV_GUARD_INSTALL);
+}
+
+// A descriptor from which as much as is asked for can be read.
+int source(const std::string& kind, char* block, const extent& asked) {
+  int ends[2] = {-1, -1};
+  if (kind == "zeros") return open("/dev/zero", O_RDONLY);
+  if (kind == "memory") {
+    const int file = open("/proc/self/mem", O_RDWR);
+    lseek(file, static_cast<off_t>(reinterpret_cast<std::uintptr_t>(block) + 4 * mib), SEEK_SET);
+    return file;
+  }
+  if (kind == "pipe" && pipe(ends) != 0) std::exit(1);
+  if (kind == "socket" && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) std::exit(1);
+  if (kind == "file" || kind == "direct") ends[0] = file_of(2 * asked.bytes(), 57);
+  if (kind == "file") lseek(ends[0], 0, SEEK_SET);
+  if (kind == "direct") {
+    const int direct = open(("/proc/self/fd/" + std::to_string(ends[0])).c_str(), O_RDWR | O_DIRECT);
+    close(ends[0]);
+    return direct;
+  }
+  const std::vector<char> text(asked.bytes(), 'x');
+  if (ends[1] >= 0 && write(ends[1], text.data(), text.size()) != static_cast<ssize_t>(text.size())) std::exit(1);
+  return ends[0];
+}
+
+void transfer_over(const std::string& kind, const extent& asked, const std::string& how) {
+  std::printf("%s, %zu pages, %s\n", kind.c_str(), asked.pages, how.c_str());
+  char* const block = map_aligned(8 * mib);
+  fill(block, 8 * mib, 56);
+  refuse_page(block, asked, how);
+  iovec halves[] = {{block, asked.bytes() / 2}, {block + asked.bytes() / 2, asked.bytes() / 2}};
+  iovec eighths[8];
+  for (std::size_t i = 0; i < 8; ++i) eighths[i] = {block + i * asked.bytes() / 8, asked.bytes() / 8};
+  int from = -1;
+  const auto again = [&] {
+    close(from);
+    madvise(block, 8 * mib, MADV_PAGEOUT);
+    return from = source(kind, block, asked);
+  };
+  say("read", read(again(), block, asked.bytes()));
+  say("from within", read(again(), block + asked.refused * page, page));
+  say("readv of halves", readv(again(), halves, 2));
+  say("readv of eighths", readv(again(), eighths, 8));
+  if (kind != "pipe" && kind != "socket") {
+    const off_t place = kind == "memory" ? static_cast<off_t>(reinterpret_cast<std::uintptr_t>(block) + 4 * mib) : 0;
+    say("pread", pread(again(), block, asked.bytes(), place));
+    say("preadv", preadv(again(), eighths, 8, place));
+    say("write", write(again(), block, asked.bytes()));
+    say("writev", writev(again(), eighths, 8));
+    say("writev of halves", writev(again(), halves, 2));
+  }
+  say("behind it", content(block + 7 * mib, mib, 56 + static_cast<int>(7 * mib / page * 7 + 7 * mib / 64)));
+  munmap(block, 8 * mib);
+}
+
+}  // namespace
+
+// What the kernel has transferred before a page that it may not touch stays transferred, or all of it is refused.
+void refused_buffers() {
+  for (const char* const kind : {"file", "direct", "zeros", "pipe", "socket", "memory"}) {
+    const bool takes_much = std::strcmp(kind, "pipe") != 0 && std::strcmp(kind, "socket") != 0;
+    for (const char* const how : {"hole", "no access", "read-only", "guard"}) {
+      transfer_over(kind, few, how);
+      if (takes_much) transfer_over(kind, many, how);
+    }
+  }
+}
+
+// The process's own memory as a file, up to what is not mapped.
+void own_memory_with_holes() {
+  const int memory = open("/proc/self/mem", O_RDWR);
+  for (const char* const how : {"hole", "no access", "read-only", "guard"}) {
+    char* const block = map_aligned(4 * mib);
+    fill(block, 4 * mib, 58);
+    refuse_page(block, few, how);
+    char* const room = block + 2 * mib;
+    const auto place = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(block));
+    iovec vectors[] = {{room, 3 * page}, {room + 3 * page, 5 * page}};
+    std::printf("%s\n", how);
+    press();
+    say("pread", pread(memory, room, few.bytes(), place));
+    say("preadv", preadv(memory, vectors, 2, place));
+    say("from within", pread(memory, room, page, place + static_cast<off_t>(few.refused * page)));
+    press();
+    say("pwrite", pwrite(memory, room, few.bytes(), place));
+    say("pwritev", pwritev(memory, vectors, 2, place));
+    say("from within", pwrite(memory, room, page, place + static_cast<off_t>(few.refused * page)));
+    say("across many", pread(memory, room, mib, place));
+    munmap(block, 4 * mib);
+  }
+}
+
 }  // namespace mapper

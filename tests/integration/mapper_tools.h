@@ -177,6 +177,8 @@ void much_peeked_at();
 void much_sent();
 void most_written();
 void messages_of_devices();
+void refused_buffers();
+void own_memory_with_holes();
 
 // mapper_kernel.cc
 void protection_keys();
@@ -200,7 +202,7 @@ void words_of_futexes();
 void messages_beyond_the_end();
 void handlers_without_stack();
 void named_memory();
-
-}  // namespace mapper
 void bad_pointers();
 void bad_environments();
+
+}  // namespace mapper
