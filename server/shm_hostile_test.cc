@@ -337,6 +337,25 @@ TEST(shm_hostile, whoever_asks_more_than_its_tenant_may_waits) {
   EXPECT_NE(outcome.error().message.find("too many connections"), std::string::npos) << outcome.error().message;
 }
 
+TEST(shm_hostile, one_client_too_many_is_told_so) {
+  shm_test_server server(32 * mib);
+  server.limit_connections(2);
+  bystander innocent(server);
+  auto second = std::make_unique<raw_client>(server);
+  const auto connect = [&] {
+    auto started = connection::start({.name = server.path(), .shown = {}});
+    FAR_CHECK(started.ok(), "the server listens");
+    const result<void> outcome = started.value()->finish(30 * second_ns);
+    return outcome.ok() ? "welcome" : outcome.error().message;
+  };
+  const std::string said = connect();
+  EXPECT_NE(said.find("too many connections"), std::string::npos) << said;
+  EXPECT_NE(said.find("end programs that use it"), std::string::npos) << said;
+  EXPECT_TRUE(innocent.is_unharmed());
+  second.reset();
+  EXPECT_TRUE(eventually([&] { return connect() == "welcome"; })) << "there is room for another one again";
+}
+
 TEST(shm_hostile, whoever_guesses_tokens_has_to_wait) {
   shm_test_server server(store_settings{.memory_bytes = 32 * mib, .quota_bytes = {}, .make_source = {}},
                          "0123456789abcdef");

@@ -27,6 +27,7 @@ class shm_memory final : public block_source {
   [[nodiscard]] std::byte* take(std::uint64_t number) override;
   // Frees the block's frames, even if they are mapped, unless keep_bytes() was called.
   void give_back(std::uint64_t number, std::byte* block) override;
+  [[nodiscard]] bool outlives_server() const override { return true; }
 
   // Whether the file has more pages than were granted: the client has touched pages that are not its own.
   [[nodiscard]] bool overdrawn() const;

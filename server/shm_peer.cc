@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "server/event_log.h"
 #include "wire/rendezvous.h"
 
 namespace far::server {
@@ -24,8 +25,14 @@ std::string user_at(int socket) {
 
 }  // namespace
 
-shm_peer::shm_peer(const shm_settings& settings, loop_counters& counters, int socket, std::uint64_t now_ns)
-    : settings_(settings), counters_(counters), socket_(socket), started_at_ns_(now_ns), user_(user_at(socket)) {
+shm_peer::shm_peer(const shm_settings& settings, loop_counters& counters, std::size_t& served, int socket,
+                   std::uint64_t now_ns)
+    : settings_(settings),
+      counters_(counters),
+      served_(served),
+      socket_(socket),
+      started_at_ns_(now_ns),
+      user_(user_at(socket)) {
   counters_.connections.add();
 }
 
@@ -49,6 +56,7 @@ void shm_peer::leave(std::uint64_t now_ns, shm_leftovers* left_over) {
   counters_.endings[static_cast<std::size_t>(reason_)].add();
   if (!mine_.to) return;
   if (requests_) requests_->abandon();
+  --served_;
   // The kernel reports that no process has the socket any more, so there is nobody to wait for.
   const bool was_last = --memory_->connections == 0;
   if (was_last && left_over != nullptr) left_over->keep(socket_, mine_.to, now_ns);
@@ -101,7 +109,7 @@ void shm_peer::on_message(std::span<const std::byte> message, std::uint64_t now_
       is_returning_ = handshake_.joins() && settings_.lent->knows(handshake_.said().tenant, handshake_.said().join);
       if (is_throttled()) return end_throttled();
       return on_greeting();
-    case step::proven: return on_proof();
+    case step::proven: return on_proof(now_ns);
   }
 }
 
@@ -132,7 +140,14 @@ void shm_peer::on_greeting() {
   if (!send_handshake()) end(close_reason::peer_gone);
 }
 
-void shm_peer::on_proof() {
+// A client that is one too many is told so here, not turned away before it has said anything: then it would only see
+// that the connection ends.
+void shm_peer::on_proof(std::uint64_t now_ns) {
+  if (served_ >= settings_.most_connections) {
+    log_limited("shared memory: too many connections; refused one", now_ns);
+    return refuse("too many connections: the server has " + std::to_string(settings_.most_connections) +
+                  "; end programs that use it, or start another farheapd with another --shm name");
+  }
   if (result<void> attached = attach(); !attached) return refuse(attached.error().message);
   if (result<void> created = rings_.create(); !created) return refuse(created.error().message);
   welcome();
@@ -171,6 +186,7 @@ result<void> shm_peer::attach() {
     counters_.sessions_opened.add();
   }
   ++memory_->connections;
+  ++served_;
   return {};
 }
 

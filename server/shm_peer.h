@@ -31,14 +31,16 @@ struct shm_settings {
   const token_book* tokens = nullptr;              // empty: only the server's own user and root may connect
   failed_logins* failures = nullptr;               // nullptr: wrong tokens are not limited
   std::uint64_t patience_ns = 10'000'000'000;      // for a handshake
+  std::size_t most_connections = 1024;             // after their handshake
   std::shared_ptr<device_host> devices = nullptr;  // nullptr: there are no plugins
 };
 
 // Used by one thread. Between two calls of work() that thread passes a quiescent state (quiescent_states.h).
 class shm_peer {
  public:
-  // Takes the socket over.
-  shm_peer(const shm_settings& settings, loop_counters& counters, int socket, std::uint64_t now_ns);
+  // Takes the socket over. `served`: how many connections the service has after their handshake; it outlives this.
+  shm_peer(const shm_settings& settings, loop_counters& counters, std::size_t& served, int socket,
+           std::uint64_t now_ns);
   // Requires: leave() was called.
   ~shm_peer();
   shm_peer(const shm_peer&) = delete;
@@ -80,7 +82,7 @@ class shm_peer {
 
   void on_message(std::span<const std::byte> message, std::uint64_t now_ns);
   void on_greeting();
-  void on_proof();
+  void on_proof(std::uint64_t now_ns);
   [[nodiscard]] result<void> attach();
   void welcome();
   void refuse(std::string_view why);
@@ -89,6 +91,7 @@ class shm_peer {
 
   const shm_settings& settings_;
   loop_counters& counters_;
+  std::size_t& served_;
   int socket_;
   phase phase_ = phase::handshaking;
   bool is_returning_ = false;  // named a session of its tenant

@@ -26,7 +26,6 @@ constexpr std::uint64_t millisecond_ns = 1'000'000;
 constexpr std::uint64_t tick_ns = 100 * millisecond_ns;
 // How often sockets are polled while the rings keep the thread busy.
 constexpr std::uint64_t sockets_ns = 200'000;
-constexpr std::size_t most_peers = 1024;
 constexpr std::size_t events_at_once = 64;
 constexpr unsigned most_accepted = 64;
 
@@ -170,12 +169,7 @@ void shm_service::accept_some(std::uint64_t current_ns) {
       return;
     }
     make_room_for_newcomers();
-    if (peers_.size() >= most_peers) {
-      log_limited("shared memory: too many connections; refused one", current_ns);
-      close(socket);
-      continue;
-    }
-    peers_.push_back(std::make_unique<shm_peer>(chosen_.settings, counters_, socket, current_ns));
+    peers_.push_back(std::make_unique<shm_peer>(chosen_.settings, counters_, served_, socket, current_ns));
     epoll_event wanted{.events = EPOLLIN, .data = {.ptr = peers_.back().get()}};
     if (epoll_ctl(events_, EPOLL_CTL_ADD, socket, &wanted) != 0) peers_.back()->end(close_reason::peer_gone);
   }
@@ -187,8 +181,7 @@ void shm_service::make_room_for_newcomers() {
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (!peers_[i]->is_over() && peers_[i]->memory() == nullptr) strangers.add(peers_[i]->user(), i, i);
   }
-  const bool is_full = peers_.size() + 1 >= most_peers && strangers.size() > 0;
-  if (strangers.size() >= most_strangers || is_full) peers_[strangers.surplus()]->end(close_reason::late_handshake);
+  if (strangers.size() >= most_strangers) peers_[strangers.surplus()]->end(close_reason::late_handshake);
 }
 
 void shm_service::tick(std::uint64_t current_ns) {

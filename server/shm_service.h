@@ -66,6 +66,7 @@ class shm_service {
   std::thread thread_;
 
   // The thread's:
+  std::size_t served_ = 0;  // peers after their handshake
   std::vector<std::unique_ptr<shm_peer>> peers_;
   shm_leftovers left_over_;
   std::uint64_t next_tick_ns_ = 0;

@@ -258,6 +258,30 @@ TEST_P(shm_service_test, what_is_stored_outlives_the_server_and_a_new_one_serves
   }));
 }
 
+TEST_P(shm_service_test, a_server_that_drains_says_so_and_waits_for_nobody_here) {
+  shm_test_server server(128 * mib);
+  const auto far = open(options(server));
+  const auto queue = far->open_channel(16).value();
+  const slot_id first = allocate(*far, 10 * block_slots).value();
+  write_slots(*queue, first, 5, 1);
+  EXPECT_GE(server.lent().report().held_blocks, 10u);
+  server.lent().drain();
+  EXPECT_EQ(server.lent().report().needed_blocks, 0u) << "what is stored outlives the server";
+  testing::internal::CaptureStderr();
+  EXPECT_TRUE(eventually([&] {
+    static_cast<void>(far->tend());
+    const result<slot_id> got = far->allocate(60 * block_slots);
+    return !got.ok() && got.error().code == ENOSPC;
+  }));
+  for (int i = 0; i < 3; ++i) static_cast<void>(far->allocate(60 * block_slots));
+  const std::string said = testing::internal::GetCapturedStderr();
+  const std::size_t place = said.find("is about to stop");
+  ASSERT_NE(place, std::string::npos) << said;
+  EXPECT_EQ(said.find("is about to stop", place + 1), std::string::npos) << "once: " << said;
+  server.stop();
+  EXPECT_EQ(wrong_slots(*queue, first, 5, 1), 0u);
+}
+
 TEST_P(shm_service_test, a_forked_child_reads_its_parents_slots_and_keeps_the_session_alive) {
   shm_test_server server(64 * mib);
   std::array<int, 2> gate{};

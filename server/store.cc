@@ -456,7 +456,8 @@ store_report store::report() const {
     report.connections += client->channels_.size();
     // A client that has announced its end needs nothing after its last connection.
     const bool may_return = !client->is_leaving_ && now_ns_ - client->away_since_ns_ < settings_.grace_ns;
-    if (!client->channels_.empty() || may_return) report.needed_blocks += client->held_blocks_;
+    const bool is_in_use = !client->channels_.empty() || may_return;
+    if (is_in_use && !client->source().outlives_server()) report.needed_blocks += client->held_blocks_;
     if (!client->channels_.empty()) continue;
     ++report.away_sessions;
     report.away_blocks += client->held_blocks_;

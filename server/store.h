@@ -75,6 +75,8 @@ class block_source {
   [[nodiscard]] virtual std::byte* take(std::uint64_t number) = 0;
   // Gives the block's frames back; its bytes are gone. Requires: nobody uses the block any more.
   virtual void give_back(std::uint64_t number, std::byte* block) = 0;
+  // Whether clients keep their blocks when the server ends, so that it need not wait until they have copied them.
+  [[nodiscard]] virtual bool outlives_server() const { return false; }
 };
 
 // Memory that is lent: blocks, and pages of the tables that name them.
@@ -357,10 +359,11 @@ struct store_report {
   std::uint64_t table_bytes = 0;
   std::uint64_t unreclaimed_blocks = 0;
   std::size_t sessions = 0;
-  std::size_t connections = 0;             // of all sessions
-  std::size_t away_sessions = 0;           // without a connection
-  std::uint64_t away_blocks = 0;           // the blocks of these
-  std::uint64_t needed_blocks = 0;         // of sessions with a connection, or that may come back within their grace
+  std::size_t connections = 0;    // of all sessions
+  std::size_t away_sessions = 0;  // without a connection
+  std::uint64_t away_blocks = 0;  // the blocks of these
+  // Of sessions with a connection, or that may come back within their grace, and lose them when the server ends.
+  std::uint64_t needed_blocks = 0;
   std::uint64_t sessions_expired = 0;      // since the start: at the end of their lease
   std::uint64_t sessions_ended_early = 0;  // before that, because memory was needed
   bool draining = false;

@@ -41,10 +41,19 @@ class shm_test_server {
 
   void stop() { service_.reset(); }
   void start() {
-    service_ = require(shm_service::start(
-        {.name = path(),
-         .settings = {.lent = store_.get(), .tokens = &tokens_, .failures = &failures_, .patience_ns = patience_ns_},
-         .spin_ns = spin_ns_}));
+    service_ = require(shm_service::start({.name = path(),
+                                           .settings = {.lent = store_.get(),
+                                                        .tokens = &tokens_,
+                                                        .failures = &failures_,
+                                                        .patience_ns = patience_ns_,
+                                                        .most_connections = most_connections_},
+                                           .spin_ns = spin_ns_}));
+  }
+  // From now on it serves no more connections at a time than these. Ends those that it has.
+  void limit_connections(std::size_t most) {
+    stop();
+    most_connections_ = most;
+    start();
   }
   // A server that knows nothing of what was before, as after a crash.
   void restart_empty(std::uint64_t memory_bytes) {
@@ -69,6 +78,7 @@ class shm_test_server {
 
   std::uint64_t patience_ns_;
   std::uint64_t spin_ns_;
+  std::size_t most_connections_ = 1024;
   const scratch_folder folder_;
   std::unique_ptr<store> store_;
   token_book tokens_;

@@ -71,6 +71,15 @@ void block_exchange::on_granted(const wire::ring_reply& reply) {
   }
   if (granted > 0 && granted_count_ < granted_.size()) granted_[granted_count_++] = {answered.first, granted};
   if (granted < answered.count) refused_until_ns_ = now_ns() + refusal_ns;
+  if (reply.status == static_cast<std::uint8_t>(wire::status::draining)) say_that_it_drains();
+}
+
+void block_exchange::say_that_it_drains() {
+  if (std::exchange(drain_noted_, true)) return;
+  log_line(log_level::info,
+           "far tier 'shm:%s': the server is about to stop and gives no new memory. What is stored stays readable and "
+           "writable; new memory comes from the next farheapd --shm of that name",
+           name_.c_str());
 }
 
 bool block_exchange::ask(connection& server, std::uint64_t first, std::uint64_t count) {
@@ -174,6 +183,7 @@ void block_exchange::reset() {
   forget_questions();
   granted_count_ = 0;
   refused_until_ns_ = 0;
+  drain_noted_ = false;
 }
 
 }  // namespace far::backend::shm

@@ -64,6 +64,7 @@ class block_exchange {
   };
 
   void on_granted(const wire::ring_reply& reply);
+  void say_that_it_drains();
   [[nodiscard]] bool ask(connection& server, std::uint64_t first, std::uint64_t count);
   [[nodiscard]] bool ask_for_holes(connection& server, std::uint64_t wanted_blocks);
   [[nodiscard]] bool give_back(connection& server, std::uint64_t block);
@@ -74,6 +75,7 @@ class block_exchange {
   asked_blocks asked_;
   std::uint64_t returns_out_ = 0;  // blocks given back that the server has not answered yet
   std::uint64_t refused_until_ns_ = 0;
+  bool drain_noted_ = false;           // the program was told that this server is about to stop
   std::uint64_t hungry_until_ns_ = 0;  // an allocation found nothing, so free slots are needed
   std::uint64_t give_back_from_ = 0;   // where the search for free blocks goes on, downwards
   granted_ranges granted_{};
