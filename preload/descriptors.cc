@@ -3,6 +3,7 @@
 // resident would read as zeros.
 #include "preload/descriptors.h"
 
+#include <errno.h>  // for program_invocation_short_name
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sched.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 
@@ -18,6 +20,7 @@
 #include "far/detail/api.h"
 #include "platform/own_descriptors.h"
 #include "platform/runtime_thread.h"
+#include "preload/in_runtime.h"
 #include "preload/next_function.h"
 #include "preload/runtime.h"
 #include "preload/thread_ends.h"
@@ -48,6 +51,22 @@ bool is_alone_here() {
   const bool is_alone = is_only_thread();
   errno = saved_errno;
   return is_alone;
+}
+
+// Before a call that the kernel is about to refuse: it gives a user namespace only to a process with one thread, and
+// those of the runtime count.
+void note_user_namespace(long kinds) {
+  static std::atomic<bool> is_said{false};
+  if ((kinds & CLONE_NEWUSER) == 0 || !is_alone_here() || platform::runtime_threads() == 0) return;
+  if (is_said.exchange(true)) return;
+  in_runtime([] {
+    log_line(
+        log_level::warning,
+        "process %d (%s) wants a user namespace of its own, which the kernel refuses a process with threads, and the "
+        "runtime has some: let it make a child in one (clone with CLONE_NEWUSER), or start it without farheap by "
+        "'env -u LD_PRELOAD'",
+        static_cast<int>(getpid()), program_invocation_short_name);
+  });
 }
 
 void note_closing(long descriptor) {
@@ -133,6 +152,7 @@ bool serve_descriptor_call(long number, const std::array<long, 6>& arguments, lo
     *result = copy < 0 ? -errno : note_copy(static_cast<int>(copy));
     return true;
   }
+  if (number == SYS_unshare) note_user_namespace(arguments[0]);
   if (number == SYS_unshare && (arguments[0] & of_one_thread) != 0 && is_alone_here()) {
     const long left = syscall(SYS_unshare, arguments[0] & ~of_one_thread);
     *result = left == 0 ? 0 : -errno;
@@ -208,6 +228,7 @@ FAR_API int close_range(unsigned first, unsigned last, int flags) {
 FAR_API int unshare(int flags) noexcept {
   const auto next = far::preload::next<"unshare", int (*)(int)>();
   using far::preload::of_one_thread;
+  far::preload::note_user_namespace(flags);
   if ((flags & of_one_thread) != 0 && far::preload::is_alone_here()) flags &= static_cast<int>(~of_one_thread);
   return next(flags);
 }

@@ -160,7 +160,8 @@ int memory_advice::note_of_child(page_range range, int advice) {
 
 // In the child, before the program goes on in it. Locks are not inherited.
 void memory_advice::settle_in_child() {
-  parts_.addresses().change(parts_.everything(), [](mapping_traits& traits) { traits.locked = false; });
+  parts_.addresses().change(parts_.everything(),
+                            [](mapping_traits& traits) { traits.locked = traits.locked_on_fault = false; });
   for (const address_map::part& part : parts_.addresses().find_all([](const mapping_traits& traits) {
          return !traits.foreign && (traits.absent_in_child || traits.empty_in_child);
        })) {

@@ -48,6 +48,13 @@ class Loner(unittest.TestCase):
     def test_its_table_of_descriptors(self):
         self.compare("tables")
 
+    def test_a_user_namespace_is_refused_with_a_message(self):
+        for mode in ("thread", "inline"):
+            with self.subTest(mode=mode):
+                outcome = support.run(support.farheap_command(["unshare", "--user", "true"], BUDGET_BYTES, "memory:", mode))
+                self.assertNotEqual(outcome.code, 0, outcome)
+                self.assertEqual(outcome.err.count("wants a user namespace of its own"), 1, outcome)
+
     def test_its_table_of_descriptors_while_others_ask_for_its_memory(self):
         self.compare("tables_beside_others", modes=("inline",))
 
