@@ -84,8 +84,8 @@ class hash_map {
   hash_map(const tag& in, hash_map_limits limits, eviction_callback on_eviction = {}, const Hash& hash_of = {},
            const Equal& equal = {})
       : state_(std::make_unique<state>(in, in, limits, std::move(on_eviction), hash_of, equal)) {
-    detail::require_element<K>();
-    detail::require_element<V>();
+    detail::require_relocatable<K>();
+    detail::require_relocatable<V>();
   }
   // A cache of the entries in local memory. An entry that has left is dropped at the next change of the map, at the
   // earliest, unless it was found again before. An entry may stay if it leaves while memory is very short, or with more
@@ -98,9 +98,9 @@ class hash_map {
       : hash_map(home, leaving, std::make_shared<detail::left_entries>(), limits, std::move(on_eviction), hash_of,
                  equal) {
     static_assert(
-        sizeof(entry) <= detail::largest_shared_bytes,
+        detail::shares_a_page<entry>,
         "entries of a map that is far::while_local leave alone or with their page: key and value have at most "
-        "4072 bytes together");
+        "4072 bytes together, and less if they are aligned to more than 16");
   }
   // O(1). A moved-from map may only be destroyed, swapped or assigned to.
   hash_map(hash_map&&) noexcept = default;
@@ -280,8 +280,8 @@ class hash_map {
                                   left->note(detail::hashed(hash_of(one.key)));
                                 }))),
             left, limits, std::move(on_eviction), hash_of, equal)) {
-    detail::require_element<K>();
-    detail::require_element<V>();
+    detail::require_relocatable<K>();
+    detail::require_relocatable<V>();
   }
 
   static constexpr bool is_transparent = requires {

@@ -142,7 +142,7 @@ class list {
   using iterator = basic_iterator<T>;
   using const_iterator = basic_iterator<const T>;
 
-  explicit list(const tag& in) : in_(in) { detail::require_element<T>(); }
+  explicit list(const tag& in) : in_(in) { detail::require_relocatable<T>(); }
   list(list&& other) noexcept : in_(other.in_) { take(other); }
   list& operator=(list&& other) noexcept {
     if (this == &other) return *this;

@@ -21,7 +21,7 @@ class queue {
   using value_type = T;
   using size_type = std::size_t;
 
-  explicit queue(const tag& in) : in_(in) { detail::require_element<T>(); }
+  explicit queue(const tag& in) : in_(in) { detail::require_relocatable<T>(); }
   queue(queue&& other) noexcept
       : in_(other.in_),
         chunks_(std::exchange(other.chunks_, {})),

@@ -137,12 +137,5 @@ constexpr void require_relocatable() {
                 "(far::pointers_of), or say that it can be moved so (far::is_relocatable)");
 }
 
-// The same for an element of a far container, which lies among others in an object of the container's.
-template <typename T>
-constexpr void require_element() {
-  static_assert(alignof(T) <= 16, "elements of far containers are aligned to 16 bytes at most");
-  require_relocatable<T>();
-}
-
 }  // namespace detail
 }  // namespace far

@@ -164,9 +164,13 @@ REFUSED = {
         "aligned to a page of 4096 bytes at most",
         "auto one = far::make_unique<page_wide>(farheap);"),
     "too much alignment of an element": (
-        "far::vector<page_wide> all(farheap);",
-        "elements of far containers are aligned to 16 bytes at most",
-        "far::vector<long double> all(farheap);"),
+        "far::vector<wide> all(farheap);",
+        "aligned to a page of 4096 bytes at most",
+        "far::vector<page_wide> all(farheap);"),
+    "too much alignment of a value": (
+        "far::hash_map<int, wide> all(farheap);",
+        "aligned to a page of 4096 bytes at most",
+        "far::hash_map<int, page_wide> all(farheap);"),
     "a base that begins later": (
         "far::unique_ptr<point> base = far::make_unique<named_point>(farheap);",
         "has_address_of_base|owned_as|no viable conversion|conversion from",

@@ -19,8 +19,11 @@ namespace detail {
 
 inline constexpr std::size_t page_bytes_of_chunks = 4096;
 // Larger objects have pages of their own (docs/heap.md). An object that carries a description of its type has less
-// room.
+// room, and so has one with an alignment: it begins there in its page.
 inline constexpr std::size_t largest_shared_bytes = 4080 - sizeof(void*);
+template <typename T>
+inline constexpr bool shares_a_page =
+    sizeof(T) <= largest_shared_bytes && alignof(T) + sizeof(T) + sizeof(void*) <= page_bytes_of_chunks;
 // A scope holds an object of up to so many bytes as a whole, and fetching it takes one round trip.
 inline constexpr std::size_t largest_held_bytes = std::size_t{64} << 10;
 
@@ -66,7 +69,7 @@ class chunk {
       allocate_pages(in, word_, bytes, in.stripe_of(first));
     } else {
       const scope here(in.home());
-      std::memset(static_cast<void*>(allocate(in, word_, bytes, type_of<T>())), 0, bytes);
+      std::memset(static_cast<void*>(allocate(in, word_, bytes, type_of<T>(), alignof(T))), 0, bytes);
     }
   }
   chunk(chunk&& other) noexcept { move_owner(other.word_, word_); }

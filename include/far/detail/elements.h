@@ -374,7 +374,7 @@ class elements {
   void chunk_mut(const scope&& the_scope_must_be_a_local_variable, How...) = delete;
 
  protected:
-  explicit elements(const tag& in) : chunks_(in) { require_element<T>(); }
+  explicit elements(const tag& in) : chunks_(in) { require_relocatable<T>(); }
   elements(elements&& other) noexcept
       : chunks_(std::move(other.chunks_)), size_(std::exchange(other.size_, 0)), used_(std::exchange(other.used_, 0)) {}
   elements& operator=(elements&& other) noexcept {
