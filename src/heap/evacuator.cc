@@ -269,9 +269,8 @@ bool evacuator::move_to(hazard_log& mine, const candidate& one, std::uintptr_t c
   if (moved) heap_.pages.clear_live(one.object);
   header::at(one.object).unlock(moved ? locked & ~header::owner_mask : locked);
   if (moved) {
-    // The program may be changing what it visits to find the words.
-    const unseen_reads from_thread_sanitizer;
-    heap_.follow_children(reinterpret_cast<std::byte*>(copy), locked, false);
+    heap_.follow_children_of_moved(reinterpret_cast<std::byte*>(one.object), reinterpret_cast<std::byte*>(copy),
+                                   locked);
     counters::add(heap_.count.evacuated_objects);
   } else {
     heap_.pages.clear_live(copy);

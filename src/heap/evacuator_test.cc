@@ -410,7 +410,9 @@ TEST_F(evacuator_test, a_copy_that_is_destroyed_is_followed_to_its_end) {
   for (unsigned i = 0; i < 4; ++i) others.push_back(std::make_unique<runtime>(heap::small_runtime()));
   heap::segments& segments = detail::heap_of(farheap).segments;
   const heap::segment* of_copy = nullptr;
-  on_visit = [&](watched_holder& copy) {
+  on_visit = [&](watched_holder& /*old_place*/) {
+    const scope here(farheap);
+    watched_holder& copy = one.deref_mut(here);
     of_copy = &segments.holding(reinterpret_cast<std::uintptr_t>(&copy));
     copy.content[499] = 7;
     for (const std::unique_ptr<runtime>& other : others) static_cast<void>(make_unique<item>(*other, 2));

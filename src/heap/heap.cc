@@ -345,7 +345,7 @@ std::uintptr_t object_heap::place_copy(owner_word& owner, const std::byte* bytes
   const std::uint64_t fresh = header::make(owner, size, kind);
   header::at(copy).store(fresh);
   pages.mark_used(copy, heap::units_for(size));
-  follow_children(reinterpret_cast<std::byte*>(copy), fresh, true);
+  follow_children(reinterpret_cast<std::byte*>(copy), fresh);
   pages.set_live(copy);
   if (where != segment_kind::passing) make_ready(copy, true);
   return copy;

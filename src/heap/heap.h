@@ -96,12 +96,15 @@ class object_heap {
   // `from`, which is null afterwards, gives its object to `to`, whose word is not read. Requires: nobody else uses
   // either.
   void move_owner(owner_word& from, owner_word& to) { owners_.move_owner(from, to); }
-  // `word` has been copied to where it is now: the header of its object shall name it.
+  // `word` has been copied to where it is now: the header of its object shall name it. `calls_off`: moves of the object
+  // that the evacuator has begun.
   void follow(owner_word& word, bool calls_off = true) { owners_.follow(word, calls_off); }
-  // An object has been copied to `object`: the far pointers in it own their objects from there. `calls_off`, here as
-  // above: moves of those that the evacuator has begun.
-  void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off) {
-    owners_.follow_children(object, header_value, calls_off);
+  // An object has been copied to `object`: the far pointers in it own their objects from there.
+  void follow_children(std::byte* object, std::uint64_t header_value) { owners_.follow_children(object, header_value); }
+  // The same beside the program, which may be writing to the object. Calls no moves off. Requires: the old place has
+  // the bytes that it had when it was copied.
+  void follow_children_of_moved(std::byte* old_place, std::byte* object, std::uint64_t header_value) {
+    owners_.follow_children_of_moved(old_place, object, header_value);
   }
 
   // The object is gone; its destructor has run, unless it is lost. `owner` is null afterwards. Requires: nobody else

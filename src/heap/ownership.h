@@ -35,7 +35,8 @@ class ownership {
   void move_owner(owner_word& from, owner_word& to);
   // As those of any far pointer, the word may lie in an object of another runtime.
   void follow(owner_word& word, bool calls_off);
-  void follow_children(std::byte* object, std::uint64_t header_value, bool calls_off);
+  void follow_children(std::byte* object, std::uint64_t header_value);
+  void follow_children_of_moved(std::byte* old_place, std::byte* object, std::uint64_t header_value);
   void release(owner_word& owner, bool owns_others);
 
   // The object is being moved or fetched. A move is called off, and the evacuator has lost; a fetch is for the caller
@@ -49,6 +50,8 @@ class ownership {
   };
   [[nodiscard]] standing stand_still(hazard_log& log, owner_word& owner, bool calls_off);
   void keep_at_hand(hazard_log& log, const owner_word& word_here);
+  template <typename Found>
+  static void for_each_child(std::byte* object, std::uint64_t header_value, Found found);
   void follow_child(owner_word& child, bool calls_off);
 
   far_memory& memory_;

@@ -1,10 +1,13 @@
 // The stress over the poisoning pager: wherever userfaultfd is missing, and under sanitizers.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <latch>
 #include <memory>
+#include <optional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -15,6 +18,21 @@
 #include "tests/support/tag_stress.h"
 
 namespace far {
+namespace stress {
+
+// Whether there is a pointer says a byte of the object, which the program changes like any other.
+struct perhaps_parent {
+  std::uint64_t number = 0;
+  std::optional<unique_ptr<std::uint64_t>> child;
+};
+
+}  // namespace stress
+
+template <>
+struct pointers_of<stress::perhaps_parent> {
+  static void visit(stress::perhaps_parent& in, auto&& pointer) { pointer(in.child); }
+};
+
 namespace {
 
 runtime_options scarce(double page_path_share) {
@@ -43,6 +61,35 @@ TEST(simulated_heap_stress, handlers_of_leaving_objects) {
 
 TEST(simulated_heap_stress, tags_that_are_given_back) {
   stress::run_tags(scarce(0.5), steps / 100);
+}
+
+// ThreadSanitizer sees who looks at the byte, where the evacuator is looking for the pointers of what it has moved.
+TEST(simulated_heap_stress, optional_pointers_of_objects_that_move) {
+  using stress::perhaps_parent;
+  runtime farheap(scarce(0.5));
+  std::vector<unique_ptr<perhaps_parent>> all;
+  for (std::uint64_t i = 0; i < 4000; ++i) all.push_back(make_unique<perhaps_parent>(farheap, perhaps_parent{i, {}}));
+  std::atomic<bool> stop{false};
+  std::thread evacuates([&] {
+    while (!stop) static_cast<void>(farheap.evacuate(0));
+  });
+  std::mt19937_64 random(1);
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < 10 * steps; ++i) {
+    const scope here(farheap);
+    perhaps_parent& one = all[random() % all.size()].deref_mut(here);
+    if (one.child) {
+      wrong += one.child->deref(here) == one.number ? 0 : 1;
+      one.child.reset();
+    } else {
+      one.child.emplace(make_unique<std::uint64_t>(farheap, one.number));
+    }
+  }
+  stop = true;
+  evacuates.join();
+  EXPECT_EQ(wrong, 0u);
+  farheap.validate();
+  EXPECT_GT(farheap.statistics().evacuated_objects, 100u);
 }
 
 // The segments that they have open are let go of by each as it ends.
