@@ -31,6 +31,7 @@ void living_runtimes::add(runtime& one, const detail::object_heap& objects) {
   for (std::size_t i = 0; i < most; ++i) {
     entry& slot = all_[i];
     if (slot.owner.load(std::memory_order_relaxed) != nullptr) continue;
+    slot.changes.fetch_add(1, std::memory_order_acq_rel);
     slot.base.store(objects.memory.base(), std::memory_order_release);
     slot.end.store(objects.memory.base() + (objects.memory.pages() << page_shift), std::memory_order_release);
     slot.owner.store(&one, std::memory_order_release);
@@ -76,10 +77,11 @@ runtime* living_runtimes::find(std::uintptr_t address) const noexcept {
   const std::size_t count = in_use_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < count; ++i) {
     const entry& slot = all_[i];
+    const std::uint64_t changes = slot.changes.load(std::memory_order_acquire);
     runtime* const owner = slot.owner.load(std::memory_order_acquire);
-    // Unless the entry is another's meanwhile, the bounds are those of this one.
+    // Unless the entry has changed meanwhile, the bounds are those of this one.
     if (owner != nullptr && address >= slot.base.load(std::memory_order_acquire) &&
-        address < slot.end.load(std::memory_order_acquire) && slot.owner.load(std::memory_order_acquire) == owner) {
+        address < slot.end.load(std::memory_order_acquire) && slot.changes.load(std::memory_order_relaxed) == changes) {
       return owner;
     }
   }

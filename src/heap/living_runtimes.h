@@ -34,6 +34,10 @@ class living_runtimes {
 
  private:
   struct entry {
+    // Counted up before the rest changes. A runtime may begin in the place of one that ended, as the same object, with
+    // a far heap elsewhere: then the owner alone does not say that the bounds are its own
+    // (tests/model/living_runtimes_model_test.cc).
+    std::atomic<std::uint64_t> changes{0};
     std::atomic<std::uintptr_t> base{0};
     std::atomic<std::uintptr_t> end{0};
     std::atomic<runtime*> owner{nullptr};

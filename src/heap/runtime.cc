@@ -220,9 +220,15 @@ runtime::~runtime() {
 
 runtime& runtime::process() {
   if (runtime* const set = heap::living.process_wide(); set != nullptr) return *set;
-  // Never destroyed: far pointers in static variables may outlive everything else.
-  static runtime* const from_environment = new runtime(options_of_environment());
-  return *from_environment;
+  try {
+    // Never destroyed: far pointers in static variables may outlive everything else.
+    static runtime* const from_environment = new runtime(options_of_environment());
+    return *from_environment;
+  } catch (const std::runtime_error&) {
+    // Another thread may have been faster, with a process-wide runtime of its own.
+    if (runtime* const set = heap::living.process_wide(); set != nullptr) return *set;
+    throw;
+  }
 }
 
 fiber::scheduler& runtime::fibers() noexcept {

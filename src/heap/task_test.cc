@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <latch>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -111,6 +112,37 @@ TEST_F(task_test, a_second_process_wide_runtime_leaves_the_first) {
   runtime first(chosen);
   EXPECT_THROW(runtime second(chosen), std::runtime_error);
   EXPECT_EQ(&runtime::process(), &first);
+}
+
+// In a process of its own, because the runtime of the environment stays to its end. Some of the times the maker is the
+// faster one of the two, and then the runtime is its.
+[[noreturn]] void ask_while_one_is_made() {
+  runtime_options chosen = heap::small_runtime();
+  chosen.process_wide = true;
+  std::latch begin(2);
+  std::unique_ptr<runtime> made;
+  std::thread maker([&] {
+    begin.arrive_and_wait();
+    try {
+      made = std::make_unique<runtime>(chosen);
+    } catch (const std::runtime_error&) {  // there is one already
+    }
+  });
+  begin.arrive_and_wait();
+  runtime* found = nullptr;
+  try {
+    found = &runtime::process();
+  } catch (const std::runtime_error& refused) {
+    std::fprintf(stderr, "%s\n", refused.what());
+  }
+  maker.join();
+  const bool is_right = found != nullptr && (made == nullptr || found == made.get());
+  std::_Exit(is_right ? 0 : 1);
+}
+
+TEST_F(task_test, process_returns_the_runtime_of_a_faster_thread) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (int i = 0; i < 8; ++i) EXPECT_EXIT(ask_while_one_is_made(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(task_test, a_stack_that_cannot_be_is_refused) {
