@@ -114,6 +114,8 @@ std::uintptr_t object_heap::take_place(std::size_t bytes, std::size_t alignment,
 void object_heap::make_ready(std::uintptr_t address, bool writable) {
   const std::size_t page = pages.page_of(address);
   readiness how = writable ? readiness::writable : readiness::readable;
+  // As for most allocations: the cards need not be looked at.
+  if (pages.is_ready(page, how)) return;
   if (!pages.are_all_used(page) && paths.learns_from(pages.use_of(page))) how = readiness::watched;
   pages.make_ready(page, how);
 }

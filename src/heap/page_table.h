@@ -137,6 +137,10 @@ class page_table {
     const auto wanted = static_cast<std::uint8_t>(how);
     if (ready_[page].load(std::memory_order_relaxed) < wanted) ready_[page].store(wanted, std::memory_order_release);
   }
+  // Whether it is already so, or more. For the thread that would make it so.
+  [[nodiscard]] bool is_ready(std::size_t page, detail::readiness how) const {
+    return ready_[page].load(std::memory_order_relaxed) >= static_cast<std::uint8_t>(how);
+  }
   [[nodiscard]] bool is_ready(std::size_t page) const { return ready_[page].load(std::memory_order_seq_cst) != 0; }
 
   // The tag of the objects that lie in the page (far/tag.h), and how hot it is: counted up for each look of the evictor
