@@ -19,8 +19,10 @@ namespace {
 constexpr int signals = 64;
 
 spin_lock exchanging;
-// What the program asked for, where the kernel has relay_signal.
-constinit std::array<std::atomic<void*>, signals + 1> handlers{};
+// What the program asked for, where the kernel has relay_signal: the handler, and in the same word, of which addresses
+// leave this bit free, SA_ONSTACK.
+constinit std::array<std::atomic<std::uintptr_t>, signals + 1> handlers{};
+constexpr std::uintptr_t on_stack = std::uintptr_t{1} << 63;
 
 // The kernel's frame of a handler, from the stack pointer that the handler starts with: its return address, the
 // registers of what it interrupted, and the siginfo_t. Behind it, somewhere, lies the floating-point state.
@@ -40,49 +42,76 @@ ucontext_t& context_of(std::byte* frame) {
   return *reinterpret_cast<ucontext_t*>(frame + context_at);
 }
 
-void* handler_of(int number) {
+std::uintptr_t word_of(const kernel_action& action) {
+  return reinterpret_cast<std::uintptr_t>(action.handler) | ((action.flags & SA_ONSTACK) != 0 ? on_stack : 0);
+}
+
+std::uintptr_t word_of(int number) {
   return handlers[static_cast<std::size_t>(number)].load(std::memory_order_relaxed);
 }
 
-// Copies a frame to where the kernel places frames: below the red zone of what was interrupted. A handler that
-// interrupts another one on our signal stack stays there.
-std::byte* copy_frame(std::byte* frame) {
+void* handler_of(int number) {
+  return reinterpret_cast<void*>(word_of(number) & ~on_stack);
+}
+
+// Where the parts of a frame go that ends at `top`.
+struct frame_places {
+  std::uintptr_t extended;
+  std::uintptr_t frame;
+};
+
+frame_places places_below(std::uintptr_t top, std::size_t extended_bytes) {
+  const std::uintptr_t extended = (top - extended_bytes) & ~std::uintptr_t{63};
+  return {extended, ((extended - frame_bytes) & ~std::uintptr_t{15}) - sizeof(void*)};
+}
+
+// Copies a frame to where the kernel places frames: to the top of the program's signal stack, where the handler wants
+// it and does not interrupt another one there, else below the red zone of what was interrupted. It stays where it is if
+// it interrupts a handler on our signal stack, or has no room on the program's.
+std::byte* copy_frame(int number, std::byte* frame) {
   const ucontext_t& context = context_of(frame);
   const auto interrupted = static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RSP]);
   if (!is_on_signal_stack(reinterpret_cast<std::uintptr_t>(frame)) || is_on_signal_stack(interrupted)) return frame;
-  std::uintptr_t top = interrupted - red_zone_bytes;
-  std::byte* extended = nullptr;
-  if (context.uc_mcontext.fpregs != nullptr) {
-    const std::size_t bytes = extended_state_bytes(context.uc_mcontext.fpregs);
-    top = (top - bytes) & ~std::uintptr_t{63};
-    extended = reinterpret_cast<std::byte*>(top);
-    std::memcpy(extended, context.uc_mcontext.fpregs, bytes);
+  const void* const registers = context.uc_mcontext.fpregs;
+  const std::size_t extended_bytes = registers != nullptr ? extended_state_bytes(registers) : 0;
+  frame_places places = places_below(interrupted - red_zone_bytes, extended_bytes);
+  const stack_t& stack = this_thread().program_stack;
+  if ((word_of(number) & on_stack) != 0 && stack.ss_size != 0 && !(keeps_stack(stack) && holds(stack, interrupted))) {
+    const auto first = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
+    places = places_below(first + stack.ss_size, extended_bytes);
+    if (!holds(stack, places.frame)) return frame;
   }
-  auto* const place = reinterpret_cast<std::byte*>(((top - frame_bytes) & ~std::uintptr_t{15}) - sizeof(void*));
+  std::byte* extended = nullptr;
+  if (registers != nullptr) {
+    extended = reinterpret_cast<std::byte*>(places.extended);
+    std::memcpy(extended, registers, extended_bytes);
+  }
+  auto* const place = reinterpret_cast<std::byte*>(places.frame);
   std::memcpy(place, frame, frame_bytes);
   context_of(place).uc_mcontext.fpregs = reinterpret_cast<fpregset_t>(extended);
+  enter_handler(context_of(place));
   return place;
 }
 
 // The kernel pushes the frames of all signals that it delivers at once, each as if it interrupted the handler of the
 // one before in its first instruction. So that frame is moved first, and what was interrupted is the program's handler.
-std::byte* move_frame(std::byte* frame) {
+std::byte* move_frame(int number, std::byte* frame) {
   ucontext_t& context = context_of(frame);
   context.uc_link = nullptr;  // as the kernel left it
   greg_t* const registers = context.uc_mcontext.gregs;
   const auto interrupted = static_cast<std::uintptr_t>(registers[REG_RIP]);
   const auto unshut = reinterpret_cast<std::uintptr_t>(far_relay_signal);
   if (interrupted - unshut < reinterpret_cast<std::uintptr_t>(far_relay_shut) - unshut) {
-    const auto number = static_cast<int>(registers[interrupted == unshut ? REG_RDI : REG_RBX]);  // as it moves it first
-    std::byte* const place = move_frame(reinterpret_cast<std::byte*>(registers[REG_RSP]));
+    const auto before = static_cast<int>(registers[interrupted == unshut ? REG_RDI : REG_RBX]);  // as it moves it first
+    std::byte* const place = move_frame(before, reinterpret_cast<std::byte*>(registers[REG_RSP]));
     registers[REG_RSP] = reinterpret_cast<greg_t>(place);
-    registers[REG_RIP] = reinterpret_cast<greg_t>(handler_of(number));
-    registers[REG_RDI] = number;
+    registers[REG_RIP] = reinterpret_cast<greg_t>(handler_of(before));
+    registers[REG_RDI] = before;
     registers[REG_RSI] = reinterpret_cast<greg_t>(place + info_at);
     registers[REG_RDX] = reinterpret_cast<greg_t>(place + context_at);
     registers[REG_RAX] = 0;
   }
-  return copy_frame(frame);
+  return copy_frame(number, frame);
 }
 
 }  // namespace
@@ -103,7 +132,7 @@ far::preload::moved_frame far_move_frame(int number, std::byte* frame) noexcept 
   static constexpr far::preload::kernel_mask fault = far::preload::kernel_mask{1} << (SIGSEGV - 1);
   if (number == SIGSEGV)
     far_raw_syscall(SYS_rt_sigprocmask, SIG_BLOCK, reinterpret_cast<long>(&fault), 0, sizeof fault);
-  return {far::preload::move_frame(frame), far::preload::handler_of(number)};
+  return {far::preload::move_frame(number, frame), far::preload::handler_of(number)};
 }
 
 // On the program's stack, which may be far: the kernel gets no address on it.
@@ -139,26 +168,26 @@ long exchange_relayed_action(int number, const kernel_action* action, kernel_act
                              std::size_t mask_bytes) noexcept {
   const thread_state& thread = this_thread();
   const bool known = number >= 1 && number <= signals;
-  const bool relays = known && action != nullptr && is_function(*action) && (action->flags & SA_ONSTACK) == 0 &&
-                      !thread.lent_to_child && !thread.shared_with_child;
+  const bool relays =
+      known && action != nullptr && is_function(*action) && !thread.lent_to_child && !thread.shared_with_child;
   const undispatched_section section;  // a wait for the lock makes system calls, and SIGSYS is blocked here
   const lock_guard guard(exchanging);
   kernel_action given = action != nullptr ? *action : kernel_action{};
-  std::atomic<void*>* const handler = known ? &handlers[static_cast<std::size_t>(number)] : nullptr;
-  void* const handler_before = known ? handler->load() : nullptr;
+  std::atomic<std::uintptr_t>* const handler = known ? &handlers[static_cast<std::size_t>(number)] : nullptr;
+  const std::uintptr_t word_before = known ? handler->load() : 0;
   // While the kernel has the relay, the table changes after it, as it may refuse; else before it, for the first signal.
   const bool relayed = relays && has_relay(number);
   if (relays) {
-    if (!relayed) handler->store(action->handler);
+    if (!relayed) handler->store(word_of(*action));
     given.handler = relay();
     given.flags |= SA_ONSTACK;
   }
   const long result = far_raw_syscall(SYS_rt_sigaction, number, action != nullptr ? reinterpret_cast<long>(&given) : 0,
                                       reinterpret_cast<long>(old), static_cast<long>(mask_bytes));
-  if (result == 0 && relayed) handler->store(action->handler);
+  if (result == 0 && relayed) handler->store(word_of(*action));
   if (result == 0 && old->handler == relay()) {
-    old->handler = handler_before;
-    old->flags &= ~static_cast<unsigned long>(SA_ONSTACK);
+    old->handler = reinterpret_cast<void*>(word_before & ~on_stack);
+    if ((word_before & on_stack) == 0) old->flags &= ~static_cast<unsigned long>(SA_ONSTACK);
   }
   return result;
 }

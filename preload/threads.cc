@@ -43,6 +43,8 @@ constexpr long set_syscall_user_dispatch = 59;
 constexpr long dispatch_on = 1;
 constexpr std::size_t least_stack_bytes = 2048;      // MINSIGSTKSZ
 constexpr int disarms = static_cast<int>(1U << 31);  // SS_AUTODISARM
+// In uc_flags, of which the kernel uses the lowest bits: uc_stack is the program's.
+constexpr unsigned long has_program_stack = 1UL << 63;
 constexpr stack_t no_stack{nullptr, SS_DISABLE, 0};
 
 // The part of a ucontext_t that the kernel reads and writes; the C library's is longer.
@@ -243,16 +245,6 @@ constexpr platform::shield_hooks shields_of_raw_calls{begin_shield_of_raw_calls,
 
 // ---- sigaltstack ----
 
-// Whether a handler that runs on this stack would find that it is the current one.
-bool keeps_stack(const stack_t& stack) {
-  return stack.ss_size != 0 && (stack.ss_flags & disarms) == 0;
-}
-
-bool holds(const stack_t& stack, std::uintptr_t stack_pointer) {
-  const auto first = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
-  return stack_pointer > first && stack_pointer - first <= stack.ss_size;
-}
-
 // Whether the kernel would have started the handler, which runs on ours, on this stack.
 bool same_place(const stack_t& stack) {
   return state.program_stack.ss_size != 0 && stack.ss_sp == state.program_stack.ss_sp;
@@ -279,6 +271,15 @@ std::size_t extended_state_bytes(const void* fpregs) noexcept {
   std::uint32_t words[2];
   std::memcpy(words, static_cast<const std::byte*>(fpregs) + 464, sizeof words);
   return words[0] == magic ? words[1] : legacy_bytes;
+}
+
+bool keeps_stack(const stack_t& stack) noexcept {
+  return stack.ss_size != 0 && (stack.ss_flags & disarms) == 0;
+}
+
+bool holds(const stack_t& stack, std::uintptr_t stack_pointer) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
+  return stack_pointer > first && stack_pointer - first <= stack.ss_size;
 }
 
 thread_state& this_thread() noexcept {
@@ -427,8 +428,27 @@ void do_sigaltstack(ucontext_t& context) noexcept {
   registers[REG_RAX] = failure;
 }
 
-// The kernel puts back the stack that the handler found, unless the handler has made the one that it runs on current.
-void leave_handler(const ucontext_t& interrupted) noexcept {
+// The kernel writes the current stack to the frame, and disarms one that wants it. The kernel's own view of the frame
+// comes back when the handler ends, so the frame is marked: the child of a vfork has some from the kernel alone.
+void enter_handler(ucontext_t& interrupted) noexcept {
+  interrupted.uc_flags |= has_program_stack;
+  interrupted.uc_stack = state.program_stack;
+  if (!keeps_stack(state.program_stack)) state.program_stack = no_stack;
+}
+
+// The kernel puts back the stack that the handler found, unless the handler runs on the current one, and has made it
+// that. It takes its stack pointer, that of the frame, for this.
+void leave_handler(ucontext_t& interrupted) noexcept {
+  if ((interrupted.uc_flags & has_program_stack) != 0) {
+    const bool runs_on_current =
+        keeps_stack(state.program_stack) && holds(state.program_stack, reinterpret_cast<std::uintptr_t>(&interrupted));
+    // As to the kernel, an error means that nothing changes.
+    if (!runs_on_current) static_cast<void>(set_stack(state.program_stack, interrupted.uc_stack));
+    interrupted.uc_flags &= ~has_program_stack;
+    // Of this thread: the handler may have begun on another one.
+    interrupted.uc_stack = kernel_stack(state.signal_stack);
+    return;
+  }
   if (is_on_signal_stack(static_cast<std::uintptr_t>(interrupted.uc_mcontext.gregs[REG_RSP]))) return;
   if (keeps_stack(state.handler_stack) && same_place(state.handler_stack)) state.program_stack = state.handler_stack;
   state.handler_stack = no_stack;

@@ -45,6 +45,11 @@ inline constexpr std::size_t watched_stack_bytes = std::size_t{64} << 10;
 // Whether it is the stack that this thread has from us.
 [[nodiscard]] bool is_on_signal_stack(std::uintptr_t stack_pointer) noexcept;
 
+// Whether a handler that runs on this signal stack of the program's would find that it is the current one.
+[[nodiscard]] bool keeps_stack(const stack_t& stack) noexcept;
+// Whether code with this stack pointer runs on it.
+[[nodiscard]] bool holds(const stack_t& stack, std::uintptr_t stack_pointer) noexcept;
+
 // Bytes of the floating-point state that the kernel left behind a signal frame.
 [[nodiscard]] std::size_t extended_state_bytes(const void* fpregs) noexcept;
 
@@ -78,8 +83,10 @@ void resume_raw_calls(unsigned char before) noexcept;
 // The system calls below, in a handler of SIGSYS with the registers `context`, which get the result.
 void do_clone(ucontext_t& context, long number);    // clone, clone3, fork, vfork: the child is dispatched as well
 void do_sigaltstack(ucontext_t& context) noexcept;  // seemingly: the signal stack stays ours
-// For a handler of the program that returns to `interrupted`: does what the kernel does to signal stacks then.
-void leave_handler(const ucontext_t& interrupted) noexcept;
+// For a handler of the program that begins, in its frame outside of our signal stack, and for one that returns to
+// `interrupted`: do what the kernel does to signal stacks then.
+void enter_handler(ucontext_t& interrupted) noexcept;
+void leave_handler(ucontext_t& interrupted) noexcept;
 [[noreturn]] void do_exit_thread(long status);
 
 // Prepares the thread to make a call after we return to it that is looked at as if it came from a place in the C

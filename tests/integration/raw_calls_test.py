@@ -36,6 +36,9 @@ class Signals(Outside):
     def test_handlers_that_ask_for_their_signal_stack(self):
         self.both([support.PROGRAMS / "alternate"], 24 * support.MIB)
 
+    def test_handlers_that_need_their_signal_stack(self):
+        self.both([support.PROGRAMS / "signal_stacks"], 24 * support.MIB, 16 * support.MIB)
+
     def test_threads_that_change_an_action_at_the_same_time(self):
         self.both([support.PROGRAMS / "outsider", "actions", "name"], 24 * support.MIB)
 
