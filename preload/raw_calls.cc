@@ -245,20 +245,22 @@ long make_child_by_name(const child_call& call) {
 struct function_on_stack {
   int (*body)(void*);
   void* argument;
-  int status;
 };
 
-// The child of clone(3): calls its function on the stack that it was given, and ends.
+// The child of clone(3): calls its function on the stack that it was given, and ends there. That stack may lie above
+// our own frame, in its parent's (the collector of D forks so), and the function then writes over all that is below.
 [[noreturn]] void run_clone(function_on_stack call, void* stack) {
+  static function_on_stack only;  // one thread of the program gets here in a process
+  only = call;
   auto* const top = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(stack) & ~std::uintptr_t{15});
   platform::call_on_stack(
-      [](void* context) {
-        auto& child = *static_cast<function_on_stack*>(context);
-        child.status = child.body(child.argument);
+      [](void*) {
+        const int status = only.body(only.argument);
+        end_thread_without_c_library(status);
+        while (true) static_cast<void>(ask_c_library(SYS_exit, {status}));
       },
-      &call, top);
-  end_thread_without_c_library(call.status);
-  while (true) static_cast<void>(ask_c_library(SYS_exit, {call.status}));
+      nullptr, top);
+  __builtin_unreachable();
 }
 
 child_call child_of_clone(int flags, pid_t* parent_id, void* tls, pid_t* child_id) {
@@ -515,7 +517,7 @@ FAR_API int clone(int (*body)(void*), void* stack, int flags, void* argument, ..
     return next(body, stack, flags, argument, parent_id, tls, child_id);
   }
   const long child = make_child_by_name(call);
-  if (child == 0) run_clone({body, argument, 0}, stack);
+  if (child == 0) run_clone({body, argument}, stack);
   if (child > 0) return static_cast<int>(child);
   errno = static_cast<int>(-child);
   return -1;

@@ -96,7 +96,7 @@ class RawInstructions(RawCalls):
         self.both([support.PROGRAMS / "waiter", "masks"], 24 * support.MIB)
 
     def test_children_that_use_the_stack_of_their_parent(self):
-        for part in ("vfork", "handler"):
+        for part in ("vfork", "handler", "clone"):
             with self.subTest(part):
                 self.both([support.PROGRAMS / "waiter", part], 24 * support.MIB)
 

@@ -1,5 +1,6 @@
 // waiter masks|vfork|handler|exec: waits with a full signal mask, or for children that run on its own stack, or makes
-// an exec on a small one, by system call instructions of its own. Its output is the same wherever it runs.
+// an exec on a small one, by system call instructions of its own; waiter clone: for a child with memory of its own that
+// runs on its parent's stack, by name. Its output is the same wherever it runs.
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -163,6 +164,26 @@ void exec_on_small_stack() {
   }
 }
 
+constexpr std::size_t levels = 100;
+
+__attribute__((noinline)) int use_much_stack(std::size_t level) {
+  volatile char block[1024];
+  std::memset(const_cast<char*>(block), static_cast<int>(level), sizeof block);
+  const int below = level == 0 ? 0 : use_much_stack(level - 1);
+  return below + (block[500] == static_cast<char>(level) ? 0 : 1);
+}
+
+// The child's stack begins in this frame, so it writes over all frames that the call had. D's collector forks so.
+__attribute__((noinline)) void clone_on_own_stack() {
+  alignas(16) char room[256];
+  static int wanted = 42;
+  const pid_t child = clone([](void* code) { return use_much_stack(levels) == 0 ? *static_cast<int*>(code) : 1; },
+                            room + sizeof room, SIGCHLD, &wanted);
+  int status = -1;
+  const bool found = child > 0 && waitpid(child, &status, 0) == child;
+  std::printf("clone: %s, status %x\n", found ? "found" : "lost", static_cast<unsigned>(status));
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -170,6 +191,7 @@ int main(int count, char** arguments) {
   if (part == "masks") wait_with_masks();
   if (part == "vfork") start_children();
   if (part == "handler") start_children_in_handler();
+  if (part == "clone") clone_on_own_stack();
   if (part == "exec") exec_on_small_stack();
   std::puts("done");
 }
