@@ -138,12 +138,12 @@ class Fork(unittest.TestCase):
         self.compare([support.PROGRAMS / "forker", 64, 12, "far-stack"], 16 * support.MIB)
 
     def test_handlers_that_use_far_memory(self):
-        for mode in ("thread", "inline"):
+        for mode in support.of_today(support.MODES):
             with self.subTest(mode=mode):
                 self.compare([support.PROGRAMS / "fork_handlers"], 16 * support.MIB, mode=mode, deadline_s=240)
 
     def test_children_let_go_of_pages_that_were_leaving_at_the_fork(self):
-        for mode in ("thread", "inline"):
+        for mode in support.of_today(support.MODES, 1):
             with self.subTest(mode=mode):
                 self.compare([support.PROGRAMS / "forker", 64, 3, "let-go"], 16 * support.MIB,
                              far="memory:?latency=10ms", mode=mode, deadline_s=240)
@@ -222,8 +222,8 @@ class ForkThatLasts(unittest.TestCase):
         return outcome
 
     def test_workers_of_every_far_tier(self):
-        for far in self.far_tiers():
-            for mode in ("thread", "inline"):
+        for number, far in enumerate(self.far_tiers()):
+            for mode in support.of_today(support.MODES, number):
                 with self.subTest(far=far, mode=mode):
                     self.run_prefork(48, 2, 1, "workers", far, mode)
 
@@ -243,10 +243,7 @@ class ForkThatLasts(unittest.TestCase):
     def test_children_that_fork_while_they_begin_to_evict(self):
         """The runtime's threads allocate while a fork waits for them, and holds the program's allocator."""
         file = self.start_file_tier()
-        pairs = [("thread", file), ("inline", "memory:")]
-        if support.SOAK:
-            pairs += [("inline", file), ("thread", "memory:")]
-        for mode, far in pairs:
+        for mode, far in support.of_today([("thread", file), ("inline", "memory:"), ("inline", file), ("thread", "memory:")]):
             with self.subTest(mode=mode, far=far):
                 self.run_prefork(32, 4, 1, "nested", far, mode, deadline_s=240)
 
@@ -286,8 +283,8 @@ class ForkThatLasts(unittest.TestCase):
 
     def test_children_of_a_program_with_few_descriptors(self):
         """They begin with those that their parent's rings had; where there are no more, threads make the transfers."""
-        for limit in (32, 26):
-            for mode in ("thread", "inline"):
+        for number, limit in enumerate((32, 26)):
+            for mode in support.of_today(support.MODES, number):
                 with self.subTest(limit=limit, mode=mode):
                     program = [support.PROGRAMS / "prefork", "48", "2", "1", "workers"]
                     limited = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh", *program]
@@ -297,7 +294,7 @@ class ForkThatLasts(unittest.TestCase):
                     self.assertNotRegex(outcome.err, "cannot (go on|open)", outcome)
 
     def test_children_of_a_daemon_close_all_descriptors_but_the_runtimes(self):
-        for mode in ("thread", "inline"):
+        for mode in support.of_today(support.MODES):
             with self.subTest(mode=mode):
                 limited = ["sh", "-c", 'ulimit -n 32; exec "$@"', "sh", support.PROGRAMS / "daemon", "48"]
                 outcome = support.run_far(limited, self.budget_bytes, far=self.start_file_tier(), mode=mode)

@@ -333,12 +333,12 @@ class Pointers(unittest.TestCase):
             return list(zip(programs, pool.map(lambda arguments: self.compile(*arguments), programs)))
 
     def check_refused(self, programs):
-        """`programs`: (name, source, what the compilers say of it). Each of them is for all compilers in the soak, and else for
-        one, which is another one every day."""
+        """`programs`: (name, source, what the compilers say of it). All of them are for all compilers in the soak, and half of
+        them for one else: other ones every day, and every other time another one."""
         messages = {name: message for name, _, message in programs}
+        compilers = [compiler for one in self.compilers for compiler in (one, None)]  # None: not today
         taken = [(compiler, name, source, "-fsyntax-only") for number, (name, source, _) in enumerate(programs)
-                 for place, compiler in enumerate(self.compilers)
-                 if support.SOAK or (number + place + support.DAY) % len(self.compilers) == 0]
+                 for compiler in support.of_today(compilers, number) if compiler]
         for (compiler, name, *_), (code, said) in self.compile_all(taken):
             with self.subTest(name, compiler=compiler):
                 self.assertNotEqual(code, 0, f"{compiler} takes {name}")

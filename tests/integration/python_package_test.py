@@ -129,20 +129,20 @@ class Package(unittest.TestCase):
             with self.subTest(command):
                 self.assertRegex(self.output_of(*command, program).out, r"^local .* of 32 MiB, far ")
 
-    def check_suite(self, deadline_s, prefix=()):
-        """The package's own tests."""
+    def test_suite(self):
+        """The package's own tests, in a process with `farheap.memory()`, and under `farheap run`."""
+        under_run = (self.python, "-m", "farheap", "run", "--local", BUDGET, "--far", "memory:", "--")
+        for prefix in support.of_today([(), under_run]):
+            with self.subTest(prefix=prefix):
+                self.check_suite(prefix)
+
+    def check_suite(self, prefix):
         outcome = support.run([*prefix, self.python, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", "--durations", "8",
                                support.SOURCE / "python" / "tests"], environment={"PYTHONDONTWRITEBYTECODE": "1"},
-                              deadline_s=deadline_s)
+                              deadline_s=400)
         self.assertEqual(outcome.code, 0, outcome)
         self.assertRegex(outcome.out, r"\b\d\d+ passed")
         print(outcome.out[-3000:], flush=True)
-
-    def test_suite_in_process(self):
-        self.check_suite(400)
-
-    def test_suite_under_run(self):
-        self.check_suite(400, [self.python, "-m", "farheap", "run", "--local", BUDGET, "--far", "memory:", "--"])
 
     def test_without_permission(self):
         support.need(os.geteuid() == 0, "only root can become another user")

@@ -23,6 +23,7 @@ VENV_PYTHON = SOURCE / "build" / "venv" / "bin" / "python"
 VENV_OF_PACKAGE_PYTHON = SOURCE / "build" / "venv-python" / "bin" / "python"
 SOAK = os.environ.get("FARHEAP_SOAK") == "1"
 DAY = int(time.time()) // 86_400  # where a run tests one of several ways, it is another one every day
+MODES = ("thread", "inline")  # --fault-mode
 MIB = 1 << 20
 DEADLINE_S = 900 if SOAK else 240
 # Of the programs beside which servers fail; in the memory that ProgramsBesideFailures leaves them.
@@ -43,6 +44,12 @@ class Outcome:
     def __str__(self):
         return (f"exit code {self.code}\n--- standard output:\n{self.out[-3000:]}\n"
                 f"--- standard error:\n{self.err[-3000:]}")
+
+
+def of_today(ways, number=0):
+    """All `ways` of a test in the soak; otherwise one of them, another one every day. `number`: its place among tests that
+    do not all have the same one, so that every run sees each way in some of them."""
+    return tuple(ways) if SOAK else (ways[(DAY + number) % len(ways)],)
 
 
 def end(process):
