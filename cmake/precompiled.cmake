@@ -1,10 +1,10 @@
 # Most of what a compiler reads for a file of ours are the standard library's headers: half of its time. Targets that are
 # compiled with the same flags share one reading of them:
 #
-#   far_precompile(TARGET [GTEST] [JSON] [DEAR])   also GoogleTest's header, or nlohmann's and fmt's
+#   far_precompile(TARGET [GTEST] [FMT] [JSON] [DEAR])   also GoogleTest's header, or fmt's, or nlohmann's and fmt's
 #
-# Targets that include nlohmann, and those that are DEAR, are not optimized under sanitizers: that would take the compiler
-# longer than their tests.
+# Targets that include nlohmann or fmt, and those that are DEAR, are not optimized under sanitizers: that would take the
+# compiler longer than their tests.
 # Sources still include what they use: `make clang` builds without precompiled headers, `make lint` the headers alone.
 option(FARHEAP_PRECOMPILE "Targets share one reading of the standard library's headers" ON)
 
@@ -15,7 +15,7 @@ function(far_precompile target)
   if(NOT FARHEAP_PRECOMPILE)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 ARG "GTEST;JSON;DEAR" "" "")
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "GTEST;FMT;JSON;DEAR" "" "")
   # ccache wants the compiler to name the precompiled header in what it preprocesses.
   set(options $<IF:$<CXX_COMPILER_ID:GNU>,-fpch-preprocess,SHELL:-Xclang -fno-pch-timestamp>)
   # GCC takes what it precompiled for our code, and warns falsely of what std::string does there (its bug 105329).
@@ -34,13 +34,17 @@ function(far_precompile target)
     string(APPEND reading _json)
     list(APPEND headers <fmt/format.h> <nlohmann/json.hpp>)
     set(owners fmt::fmt nlohmann_json::nlohmann_json)
+  elseif(ARG_FMT)
+    string(APPEND reading _fmt)
+    list(APPEND headers <fmt/format.h>)
+    set(owners fmt::fmt)
   elseif(ARG_GTEST)
     string(APPEND reading _gtest)
     list(APPEND headers <gtest/gtest.h>)
     set(owners GTest::gtest)
   endif()
   # The compiler takes no header that was read without optimization where there is some, or the other way round.
-  if(FARHEAP_SANITIZED AND (ARG_JSON OR ARG_DEAR OR (ARG_GTEST AND FAR_TEST_OPTIMIZATION)))
+  if(FARHEAP_SANITIZED AND (ARG_JSON OR ARG_FMT OR ARG_DEAR OR (ARG_GTEST AND FAR_TEST_OPTIMIZATION)))
     string(APPEND reading _unoptimized)
     list(APPEND options -O0)
   endif()

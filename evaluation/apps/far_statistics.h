@@ -1,14 +1,13 @@
 // What the far tier did for a program on containers.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include "apps/containers.h"
+#include "common/json.h"
 
 namespace apps {
 
 // How often accesses waited for the far tier, and pages moved; nothing on the standard library's containers.
-[[nodiscard]] inline nlohmann::ordered_json statistics_of([[maybe_unused]] const memory::runtime& memory) {
+[[nodiscard]] inline evaluation::json statistics_of([[maybe_unused]] const memory::runtime& memory) {
 #ifdef APP_ON_STD
   return nullptr;
 #else

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -13,51 +12,21 @@ namespace apps {
 
 program::program(std::string name, const std::string& description)
     : name_(std::move(name)),
-      parser_(std::make_unique<CLI::App>(description +
-                                         (is_far ? " On far containers." : " On the standard library's containers."))) {
+      options_(description + (is_far ? " On far containers." : " On the standard library's containers.")) {
   chosen_.local_bytes = std::size_t{64} << 20;
 #ifndef APP_ON_STD
-  parser_->add_option("--local", chosen_.local_bytes, "local memory for containers, such as 64M; at least 16M")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("64M");
-  parser_->add_option("--far", chosen_.far, "the far tier, as for `farheap run`")->capture_default_str();
+  options_.add_size("--local", chosen_.local_bytes, "local memory for containers, such as 64M; at least 16M",
+                    std::size_t{1} << 48);
+  options_.add_text("--far", chosen_.far, "the far tier, as for `farheap run`");
 #endif
-  parser_->add_flag("--json", json_, "one JSON object");
-}
-
-program::~program() = default;
-
-template <typename Value>
-void program::add_number(const std::string& name, Value& into, const std::string& description,
-                         std::type_identity_t<Value> least, std::type_identity_t<Value> most) {
-  parser_->add_option(name, into, description)->check(CLI::Range(least, most))->capture_default_str();
-}
-
-template void program::add_number(const std::string&, unsigned&, const std::string&, unsigned, unsigned);
-template void program::add_number(const std::string&, std::size_t&, const std::string&, std::size_t, std::size_t);
-template void program::add_number(const std::string&, double&, const std::string&, double, double);
-
-void program::add_size(const std::string& name, std::size_t& into, const std::string& description, std::size_t most) {
-  parser_->add_option(name, into, description)
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(std::size_t{1}, most))
-      ->capture_default_str();
-}
-
-void program::add_choice(const std::string& name, std::string& into, const std::string& description,
-                         const std::vector<std::string>& choices) {
-  parser_->add_option(name, into, description)->check(CLI::IsMember(choices))->capture_default_str();
-}
-
-void program::add_seed(std::uint64_t& into, const std::string& description) {
-  parser_->add_option("--seed", into, description)->capture_default_str();
+  options_.add_flag("--json", json_, "one JSON object");
 }
 
 int program::run(int count, const char* const* arguments, const work& body) try {
-  CLI11_PARSE(*parser_, count, arguments);
+  if (const auto status = options_.parse(count, arguments)) return *status;
   memory::runtime memory(chosen_);
   phases timed;
-  const nlohmann::ordered_json results = body(memory, timed);
+  const evaluation::json results = body(memory, timed);
   print(results, statistics_of(memory), timed);
   return 0;
 } catch (const std::bad_alloc&) {
@@ -68,10 +37,9 @@ int program::run(int count, const char* const* arguments, const work& body) try 
   return 1;
 }
 
-void program::print(const nlohmann::ordered_json& results, const nlohmann::ordered_json& far,
-                    const phases& timed) const {
-  nlohmann::ordered_json seconds_of = nlohmann::ordered_json::object();
-  nlohmann::ordered_json cpu_seconds_of = seconds_of;
+void program::print(const evaluation::json& results, const evaluation::json& far, const phases& timed) const {
+  evaluation::json seconds_of = evaluation::json::object();
+  evaluation::json cpu_seconds_of = seconds_of;
   double seconds = 0;
   double cpu_seconds = 0;
   for (const phase& one : timed.all()) {
@@ -82,10 +50,10 @@ void program::print(const nlohmann::ordered_json& results, const nlohmann::order
     cpu_seconds_of[one.name] = cpu_seconds_of.value(one.name, 0.0) + one.cpu_seconds;
   }
   if (json_) {
-    const nlohmann::ordered_json report = {{"app", name_},         {"containers", is_far ? "far" : "std"},
-                                           {"seconds", seconds},   {"cpu_seconds", cpu_seconds},
-                                           {"phases", seconds_of}, {"cpu_phases", cpu_seconds_of},
-                                           {"results", results},   {"far", far}};
+    const evaluation::json report = {{"app", name_},         {"containers", is_far ? "far" : "std"},
+                                     {"seconds", seconds},   {"cpu_seconds", cpu_seconds},
+                                     {"phases", seconds_of}, {"cpu_phases", cpu_seconds_of},
+                                     {"results", results},   {"far", far}};
     fmt::print("{}\n", report.dump());
     return;
   }

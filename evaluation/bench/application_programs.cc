@@ -3,10 +3,9 @@
 #include <errno.h>
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "background_server.h"
 #include "child.h"
+#include "common/json.h"
 
 namespace far::bench {
 
@@ -14,9 +13,9 @@ namespace {
 
 constexpr std::uint64_t start_deadline_ns = 60'000'000'000;
 
-result<nlohmann::json> figures_of(const result<child_outcome>& ended) {
+result<evaluation::json> figures_of(const result<child_outcome>& ended) {
   if (!ended) return ended.error();
-  nlohmann::json said = nlohmann::json::parse(ended.value().output, nullptr, false);
+  evaluation::json said = evaluation::json::parse(ended.value().output);
   if (!said.is_object() || !said.contains("seconds")) return error{"it printed no figures", EPROTO};
   return said;
 }
@@ -74,11 +73,11 @@ result<application_outcome> run_application(const application& run, const std::s
   outcome.seconds = said.value().at("seconds");
   outcome.cpu_ns = static_cast<double>(ended.value().cpu_ns);
   outcome.peak_bytes = static_cast<double>(ended.value().peak_bytes);
-  outcome.results = (said.value().contains("results") ? said.value()["results"] : said.value()["checksum"]).dump();
-  if (const auto far = said.value().find("far"); far != said.value().end() && far->is_object()) {
+  outcome.results = said.value().at(said.value().contains("results") ? "results" : "checksum").dump();
+  if (const evaluation::json* const far = said.value().find("far"); far != nullptr && far->is_object()) {
     outcome.misses = far->at("misses");
   }
-  if (const auto latency = said.value().find("latency_us"); latency != said.value().end()) {
+  if (const evaluation::json* const latency = said.value().find("latency_us"); latency != nullptr) {
     outcome.p50_ns = latency->at("p50").get<double>() * 1000;
     outcome.p99_ns = latency->at("p99").get<double>() * 1000;
   }

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "benchmark.h"
 #include "child.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "peer_setup.h"
 #include "report_charts.h"

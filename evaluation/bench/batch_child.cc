@@ -5,11 +5,11 @@
 
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 
 #include "backend/backend.h"
 #include "base/check.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "engine/engine.h"
 #include "heap_bench.h"
 #include "platform/far_address_space.h"
@@ -63,7 +63,7 @@ void pass(engine::engine& far, engine::fetcher& fetcher, const batch_plan& plan,
   far.ranges().discard(plan.heap());
 }
 
-result<nlohmann::json> measure(engine::engine& far, const batch_plan& plan) {
+result<evaluation::json> measure(engine::engine& far, const batch_plan& plan) {
   const result<engine::fetcher*> fetcher = far.transfers().add_fetcher();
   if (!fetcher) return fetcher.error();
   const result<void> allocated = far.ranges().allocate_guarded(plan.heap());
@@ -80,12 +80,13 @@ result<nlohmann::json> measure(engine::engine& far, const batch_plan& plan) {
     return error{"other pages were evicted or written than should be", EPROTO};
   }
   const auto pages = static_cast<double>(wanted);
-  return nlohmann::json{{"evicted_pages_per_s", pages / sum.elapsed_ns * 1e9}, {"cpu_ns_per_page", sum.cpu_ns / pages}};
+  return evaluation::json{{"evicted_pages_per_s", pages / sum.elapsed_ns * 1e9},
+                          {"cpu_ns_per_page", sum.cpu_ns / pages}};
 }
 
 }  // namespace
 
-result<nlohmann::json> batch_child(const nlohmann::json& assignment) {
+result<evaluation::json> batch_child(const evaluation::json& assignment) {
   const batch_plan plan{.pages = assignment.at("pages").get<std::size_t>(),
                         .pages_a_batch = assignment.at("pages_a_batch").get<std::size_t>(),
                         .dirty = assignment.at("dirty").get<bool>(),

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "child.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "scratch_folder.h"
 
@@ -40,7 +40,7 @@ std::map<std::string, std::uint64_t> sum_costs(std::istream& profile, const std:
 
 }  // namespace
 
-result<std::map<std::string, std::uint64_t>> count_instructions(const nlohmann::json& assignment,
+result<std::map<std::string, std::uint64_t>> count_instructions(const evaluation::json& assignment,
                                                                 const std::vector<std::string>& markers) {
   const std::string valgrind = find_program("valgrind");
   if (valgrind.empty()) return error{"instructions are counted by valgrind, which is not here; install it", ENOENT};

@@ -8,11 +8,11 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "application_programs.h"
 #include "base/units.h"
 #include "child.h"
+#include "common/json.h"
 #include "runtime_statistics.h"
 
 namespace far::bench {
@@ -97,8 +97,8 @@ result<double> code_bytes(const std::string& path) {
   return sum;
 }
 
-result<nlohmann::json> read_json(const std::string& text) {
-  nlohmann::json said = nlohmann::json::parse(text, nullptr, false);
+result<evaluation::json> read_json(const std::string& text) {
+  evaluation::json said = evaluation::json::parse(text);
   if (!said.is_object()) return error{"it printed no figures", EPROTO};
   return said;
 }
@@ -195,8 +195,9 @@ result<compiled_outcome> run_program(const compiled_program& program, const std:
   if (!said) return said.error();
   compiled_outcome outcome;
   outcome.seconds = said.value().value("seconds", 0.0);
-  outcome.results =
-      said.value().value(said.value().contains("results") ? "results" : "checksum", nlohmann::json()).dump();
+  const evaluation::json* found = said.value().find("results");
+  if (found == nullptr) found = said.value().find("checksum");
+  outcome.results = found == nullptr ? "null" : found->dump();
   outcome.cpu_ns = static_cast<double>(ended.value().cpu_ns);
   outcome.peak_bytes = static_cast<double>(ended.value().peak_bytes);
   if (stats_file.empty()) return outcome;

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "benchmark.h"
+#include "common/json.h"
 #include "heap_bench.h"
 
 namespace far::bench {
@@ -32,7 +32,7 @@ result<outcome> run_containers(const settings& chosen) {
   const auto samples = run_in_child({{"benchmark", "containers"}, {"runs", runs}, {"factor", chosen.quick ? 1 : 10}});
   if (stop_requested()) return error{"stopped by a signal", EINTR};
   if (!samples) return samples.error();
-  for (const nlohmann::json& one : samples.value()) {
+  for (const evaluation::json& one : samples.value()) {
     add_samples(figures, {one.at("workload"), one.at("configuration"), 1}, one.at("metrics"));
   }
   for (const row_key& key : figures.keys()) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "far/hash_map.h"
 #include "far/list.h"
 #include "far/runtime.h"
@@ -43,7 +43,7 @@ struct program {
 };
 
 // Both kinds take turns, each run at going first.
-void measure(const program& both, unsigned runs, nlohmann::json& samples) {
+void measure(const program& both, unsigned runs, evaluation::json& samples) {
   for (unsigned run = 0; run <= runs; ++run) {
     double times[2];
     element sums[2];
@@ -65,7 +65,7 @@ void measure(const program& both, unsigned runs, nlohmann::json& samples) {
 
 // `rounds`: how often each walks over all, so that it takes long enough to measure.
 void measure_vectors(far::runtime& in, std::size_t count, std::size_t rounds, const std::string& size, unsigned runs,
-                     nlohmann::json& samples) {
+                     evaluation::json& samples) {
   std::vector<element> near(count);
   std::iota(near.begin(), near.end(), element{1});
   const far::vector<element> far(in, near);
@@ -135,7 +135,7 @@ void measure_vectors(far::runtime& in, std::size_t count, std::size_t rounds, co
   measure({"random reads in objects of 64 bytes, " + size, reads, from_std, from(grouped)}, runs, samples);
 }
 
-void measure_changes(far::runtime& in, std::size_t count, unsigned runs, nlohmann::json& samples) {
+void measure_changes(far::runtime& in, std::size_t count, unsigned runs, evaluation::json& samples) {
   measure({"append", count,
            [&] {
              std::vector<element> fresh;
@@ -168,7 +168,7 @@ void measure_changes(far::runtime& in, std::size_t count, unsigned runs, nlohman
 }
 
 void measure_lists(far::runtime& in, std::size_t count, std::size_t rounds, const std::string& size, unsigned runs,
-                   nlohmann::json& samples) {
+                   evaluation::json& samples) {
   std::list<element> near;
   far::list<element> far(in);
   for (element i = 0; i < count; ++i) {
@@ -195,7 +195,7 @@ void measure_lists(far::runtime& in, std::size_t count, std::size_t rounds, cons
 }
 
 void measure_maps(far::runtime& in, std::size_t count, std::size_t rounds, const std::string& size, unsigned runs,
-                  nlohmann::json& samples) {
+                  evaluation::json& samples) {
   // Random numbers: std hashes a number to itself, and with keys at even distances would have no collisions.
   const auto key_of = [](element i) {
     i = (i ^ i >> 30) * 0xbf58476d1ce4e5b9u;
@@ -258,14 +258,14 @@ void measure_maps(far::runtime& in, std::size_t count, std::size_t rounds, const
 
 }  // namespace
 
-result<nlohmann::json> containers_child(const nlohmann::json& assignment) {
+result<evaluation::json> containers_child(const evaluation::json& assignment) {
   far::runtime_options chosen;
   chosen.local_bytes = 2 * gib;
   chosen.workers = 1;
   far::runtime here(chosen);
   const auto runs = assignment.at("runs").get<unsigned>();
   const auto factor = assignment.at("factor").get<std::size_t>();
-  nlohmann::json samples = nlohmann::json::array();
+  evaluation::json samples = evaluation::json::array();
   here.run([&] {
     measure_vectors(here, 100'000, 20 * factor, "100 k", runs, samples);
     measure_vectors(here, 20'000'000, 1, "20 M", runs, samples);

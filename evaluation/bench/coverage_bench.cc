@@ -10,7 +10,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "benchmark.h"
 #include "child.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "scratch_folder.h"
 
@@ -157,15 +157,15 @@ result<void> measure(const traced& one, bool quick, report& figures) {
   if (!ran) return ran;
   const auto said = run_child({product("farheap"), "report", scratch.path(), "--json"}, deadline_ns);
   if (!said) return said.error();
-  const nlohmann::json found = nlohmann::json::parse(said.value().output, nullptr, false);
-  if (found.is_discarded()) return error{"farheap report printed no JSON", EPROTO};
+  const evaluation::json found = evaluation::json::parse(said.value().output);
+  if (found.is_null()) return error{"farheap report printed no JSON", EPROTO};
   const row_key key{"lines", one.name, 1};
   figures.add(key, "misses", found.at("misses"));
   figures.add(key, "lines", found.at("all_lines"));
   figures.add(key, "lines_for_95_percent", found.at("explaining"));
   std::string first;
   double share = 0;
-  for (const nlohmann::json& line : found.at("lines")) {
+  for (const evaluation::json& line : found.at("lines")) {
     if (!first.empty()) break;
     first = line.at("place").get<std::string>();
     share = line.at("share");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "benchmark.h"
 #include "callgrind.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "deref_loops.h"
 #include "heap_bench.h"
 
@@ -119,9 +119,9 @@ std::uint64_t walk_often(const variant& one, far::runtime& in, const working_set
 }
 
 // Measures every variant `runs` times in turn; one sample each.
-nlohmann::json measure(far::runtime& in, const working_set& over, std::size_t walks, unsigned runs) {
+evaluation::json measure(far::runtime& in, const working_set& over, std::size_t walks, unsigned runs) {
   const std::size_t count = over.far.size();
-  nlohmann::json samples = nlohmann::json::array();
+  evaluation::json samples = evaluation::json::array();
   for (unsigned run = 0; run <= runs; ++run) {
     for (const variant& one : variants) {
       std::uint64_t took_ns = 0;
@@ -180,12 +180,12 @@ result<outcome> finish(report figures) {
 
 }  // namespace
 
-result<nlohmann::json> deref_child(const nlohmann::json& assignment) {
+result<evaluation::json> deref_child(const evaluation::json& assignment) {
   const auto bytes = assignment.at("bytes").get<std::uint64_t>();
   const std::size_t objects = bytes / sizeof(deref_object);
   const bool counts = assignment.value("counts", false);
   far::runtime here(options_for(bytes));
-  nlohmann::json answer;
+  evaluation::json answer;
   here.run([&] {
     const working_set over = fill(here, objects);
     if (!counts) {
@@ -208,10 +208,10 @@ result<outcome> run_deref(const settings& chosen) {
   figures.set("runs", runs);
   figures.set("l1_bytes", static_cast<double>(l1_bytes));
   figures.set("out_of_cache_bytes", static_cast<double>(out_bytes));
-  const nlohmann::json sets = {{{"workload", l1_name}, {"bytes", l1_bytes}, {"walks", chosen.quick ? 4'000 : 40'000}},
-                               {{"workload", out_name}, {"bytes", out_bytes}, {"walks", 1}}};
-  for (const nlohmann::json& set : sets) {
-    nlohmann::json assignment = set;
+  const evaluation::json sets = {{{"workload", l1_name}, {"bytes", l1_bytes}, {"walks", chosen.quick ? 4'000 : 40'000}},
+                                 {{"workload", out_name}, {"bytes", out_bytes}, {"walks", 1}}};
+  for (const evaluation::json& set : sets) {
+    evaluation::json assignment = set;
     assignment["benchmark"] = "deref";
     assignment["runs"] = runs;
     const std::string workload = set.at("workload");
@@ -219,7 +219,7 @@ result<outcome> run_deref(const settings& chosen) {
     const auto samples = run_in_child(assignment);
     if (stop_requested()) return error{"stopped by a signal", EINTR};
     if (!samples) return samples.error();
-    for (const nlohmann::json& one : samples.value()) {
+    for (const evaluation::json& one : samples.value()) {
       // A scope alone has no working set.
       if (one.at("configuration") == scope_name && workload == out_name) continue;
       figures.add({workload_of(workload, one.at("dependent")), one.at("configuration"), 1}, "ns",

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
 #include "child.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "peer_setup.h"
 #include "report_charts.h"
@@ -105,8 +105,8 @@ result<void> run_program(const program& run, const configuration& how, unsigned 
   if (!around) return around.error();
   const auto ended = run_child(command_for(run, how, local_bytes, around.value()), app_deadline_ns);
   if (!ended) return ended.error();
-  const nlohmann::json said = nlohmann::json::parse(ended.value().output, nullptr, false);
-  if (said.is_discarded()) return error{"it printed no figures", EPROTO};
+  const evaluation::json said = evaluation::json::parse(ended.value().output);
+  if (said.is_null()) return error{"it printed no figures", EPROTO};
   const row_key key{workload_name(run, percent), how.name, 1};
   const double seconds = said.at("seconds");
   figures.add(key, "runs_per_s", 1 / seconds);

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "common/json.h"
 #include "far/runtime.h"
 #include "report.h"
 
@@ -22,30 +22,30 @@ inline constexpr std::uint64_t heap_child_deadline_ns = 600'000'000'000;
 
 // Runs one of the functions below in a process of its own: `told` says which ("benchmark") and how. `before`: a program
 // and its options that shall run this one, such as valgrind. Fails when the process fails, with what it said last.
-[[nodiscard]] result<nlohmann::json> run_in_child(const nlohmann::json& assignment,
-                                                  const std::vector<std::string>& before = {});
+[[nodiscard]] result<evaluation::json> run_in_child(const evaluation::json& assignment,
+                                                    const std::vector<std::string>& before = {});
 
 // The functions that run there. They return what the parent is to know.
-[[nodiscard]] result<nlohmann::json> deref_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> objects_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> hybrid_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> pauseless_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> pressure_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> pointers_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> containers_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> offload_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> intensity_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> hints_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> batch_child(const nlohmann::json& assignment);
-[[nodiscard]] result<nlohmann::json> policies_child(const nlohmann::json& assignment);
+[[nodiscard]] result<evaluation::json> deref_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> objects_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> hybrid_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> pauseless_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> pressure_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> pointers_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> containers_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> offload_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> intensity_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> hints_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> batch_child(const evaluation::json& assignment);
+[[nodiscard]] result<evaluation::json> policies_child(const evaluation::json& assignment);
 
 // Adds each member of `metrics`, an object of numbers, as a sample.
-void add_samples(report& figures, const row_key& key, const nlohmann::json& metrics);
+void add_samples(report& figures, const row_key& key, const evaluation::json& metrics);
 
 // Measures one configuration in a process of its own: adds its "metrics" to the figures, and returns all that it says.
 // When it fails, the figures say so; then, and when a signal asked to stop, there is nothing to return.
-[[nodiscard]] std::optional<nlohmann::json> measure(report& figures, const row_key& key,
-                                                    const nlohmann::json& assignment);
+[[nodiscard]] std::optional<evaluation::json> measure(report& figures, const row_key& key,
+                                                      const evaluation::json& assignment);
 
 // The transfers of a runtime since its start, by the names of metrics: "object_fetches_per_access" and so on.
 using transfer_counts = std::map<std::string, std::uint64_t>;
@@ -53,7 +53,7 @@ using transfer_counts = std::map<std::string, std::uint64_t>;
 
 // Adds what was moved between two counts, for each of `accesses`.
 void add_transfers(const transfer_counts& before, const transfer_counts& after, double accesses,
-                   nlohmann::json& metrics);
+                   evaluation::json& metrics);
 
 // Uniform numbers that are cheap to make and the same in every run (xorshift64*).
 class random_numbers {

@@ -2,12 +2,12 @@
 
 #include <array>
 #include <exception>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/units.h"
 #include "benchmark.h"
 #include "child.h"
+#include "common/json.h"
 #include "heap_bench.h"
 
 namespace far::bench {
@@ -16,7 +16,7 @@ namespace {
 
 struct entry {
   const char* name;
-  result<nlohmann::json> (*run)(const nlohmann::json& assignment);
+  result<evaluation::json> (*run)(const evaluation::json& assignment);
 };
 
 constexpr std::array entries = {
@@ -27,7 +27,7 @@ constexpr std::array entries = {
 };
 
 // far::runtime throws when it cannot start.
-result<nlohmann::json> run_entry(const entry& one, const nlohmann::json& assignment) {
+result<evaluation::json> run_entry(const entry& one, const evaluation::json& assignment) {
   try {
     return one.run(assignment);
   } catch (const std::exception& failed) {
@@ -37,21 +37,21 @@ result<nlohmann::json> run_entry(const entry& one, const nlohmann::json& assignm
 
 }  // namespace
 
-result<nlohmann::json> run_in_child(const nlohmann::json& assignment, const std::vector<std::string>& before) {
+result<evaluation::json> run_in_child(const evaluation::json& assignment, const std::vector<std::string>& before) {
   std::vector<std::string> arguments = before;
   arguments.insert(arguments.end(), {own_path(), "heap-child", assignment.dump()});
   auto ended = run_child(arguments, heap_child_deadline_ns);
   if (!ended) return ended.error();
-  nlohmann::json answer = nlohmann::json::parse(ended.value().output, nullptr, false);
-  if (answer.is_discarded()) return error{"its process printed no figures", EPROTO};
+  evaluation::json answer = evaluation::json::parse(ended.value().output);
+  if (answer.is_null()) return error{"its process printed no figures", EPROTO};
   return answer;
 }
 
 int heap_child(const std::string& specification) {
-  const nlohmann::json assignment = nlohmann::json::parse(specification, nullptr, false);
+  const evaluation::json assignment = evaluation::json::parse(specification);
   for (const entry& one : entries) {
-    if (!assignment.is_object() || assignment.value("benchmark", "") != one.name) continue;
-    const result<nlohmann::json> done = run_entry(one, assignment);
+    if (!assignment.is_object() || assignment.value("benchmark", std::string()) != one.name) continue;
+    const result<evaluation::json> done = run_entry(one, assignment);
     if (!done) {
       fmt::print(stderr, "{}\n", done.error().message);
       return 1;
@@ -63,12 +63,12 @@ int heap_child(const std::string& specification) {
   return 1;
 }
 
-void add_samples(report& figures, const row_key& key, const nlohmann::json& metrics) {
+void add_samples(report& figures, const row_key& key, const evaluation::json& metrics) {
   for (const auto& [metric, value] : metrics.items()) figures.add(key, metric, value.get<double>());
 }
 
-std::optional<nlohmann::json> measure(report& figures, const row_key& key, const nlohmann::json& assignment) {
-  result<nlohmann::json> measured = run_in_child(assignment);
+std::optional<evaluation::json> measure(report& figures, const row_key& key, const evaluation::json& assignment) {
+  result<evaluation::json> measured = run_in_child(assignment);
   if (stop_requested()) return std::nullopt;
   if (!measured) {
     figures.skip(key.configuration, measured.error().message);
@@ -87,7 +87,7 @@ transfer_counts count_transfers(const far::runtime& runtime) {
 }
 
 void add_transfers(const transfer_counts& before, const transfer_counts& after, double accesses,
-                   nlohmann::json& metrics) {
+                   evaluation::json& metrics) {
   for (const auto& [name, value] : after) {
     const auto place = before.find(name);
     const std::uint64_t since = value - (place == before.end() ? 0 : place->second);

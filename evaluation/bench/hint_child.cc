@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <vector>
 
 #include "clocks.h"
+#include "common/json.h"
 #include "far/hint.h"
 #include "fiber/scheduler.h"
 #include "heap/fiber_misses.h"
@@ -36,7 +36,7 @@ struct visit_plan {
   unsigned passes = 1;
 };
 
-visit_plan read_plan(const nlohmann::json& assignment) {
+visit_plan read_plan(const evaluation::json& assignment) {
   visit_plan read;
   read.bytes = assignment.at("bytes").get<std::uint64_t>();
   read.local_bytes = assignment.at("local_bytes").get<std::uint64_t>();
@@ -136,7 +136,7 @@ pass_cost measure_pass(visitors& all, const pager::pager& far, const visit_plan&
 
 }  // namespace
 
-result<nlohmann::json> hints_child(const nlohmann::json& assignment) {
+result<evaluation::json> hints_child(const evaluation::json& assignment) {
   const visit_plan plan = read_plan(assignment);
   fiber::scheduler_options one_worker;
   one_worker.workers = 1;
@@ -165,11 +165,11 @@ result<nlohmann::json> hints_child(const nlohmann::json& assignment) {
   pager::stop_serving_hints(*far);
   misses.stop();
   if (sum.wrong != 0) return error{"a page came back with other bytes", EIO};
-  return nlohmann::json{{"fetched_pages_per_s", sum.fetched / sum.elapsed_ns * 1e9},
-                        {"cpu_ns_per_page", sum.cpu_ns / sum.fetched},
-                        {"evicted_pages_per_page", sum.evicted / sum.fetched},
-                        {"hinted_share", sum.hinted / sum.fetched},
-                        {"elapsed_ns", sum.elapsed_ns}};
+  return evaluation::json{{"fetched_pages_per_s", sum.fetched / sum.elapsed_ns * 1e9},
+                          {"cpu_ns_per_page", sum.cpu_ns / sum.fetched},
+                          {"evicted_pages_per_page", sum.evicted / sum.fetched},
+                          {"hinted_share", sum.hinted / sum.fetched},
+                          {"elapsed_ns", sum.elapsed_ns}};
 }
 
 }  // namespace far::bench

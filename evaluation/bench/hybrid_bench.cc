@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "common/json.h"
 #include "heap_bench.h"
 
 namespace far::bench {
@@ -43,7 +43,7 @@ std::string workload_name(const program& one, const std::string& phase) {
 
 // The first half of a phase's rounds warms up. A sample is the sum of the other half over all phases of one kind; the
 // whole program counts from its start.
-void record(const nlohmann::json& rounds, const program& one, unsigned rounds_a_phase, const char* name,
+void record(const evaluation::json& rounds, const program& one, unsigned rounds_a_phase, const char* name,
             report& figures) {
   struct sum {
     double rounds = 0;
@@ -52,8 +52,8 @@ void record(const nlohmann::json& rounds, const program& one, unsigned rounds_a_
     std::map<std::string, double> weighted;
   };
   std::map<std::string, sum> sums;
-  for (const nlohmann::json& round : rounds) {
-    const nlohmann::json& metrics = round.at("metrics");
+  for (const evaluation::json& round : rounds) {
+    const evaluation::json& metrics = round.at("metrics");
     const double elapsed_ns = metrics.at("elapsed_ns");
     const double accesses = metrics.at("accesses_per_s").get<double>() * elapsed_ns / 1e9;
     const bool warm = round.at("round").get<unsigned>() >= rounds_a_phase / 2;
@@ -105,7 +105,7 @@ chart draw(const program& one) {
   return drawn;
 }
 
-line points_of(const nlohmann::json& rounds, const char* name) {
+line points_of(const evaluation::json& rounds, const char* name) {
   line points{name, {}};
   for (std::size_t i = 0; i < rounds.size(); ++i) {
     points.points.emplace_back(static_cast<double>(i), rounds[i].at("metrics").at("accesses_per_s").get<double>());

@@ -1,11 +1,11 @@
 // One program of `farheap-bench hybrid` under one way of choosing paths, in a process of its own.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <vector>
 
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
@@ -27,7 +27,7 @@ using table = std::vector<far::unique_ptr<object>>;
 // Two tables in one heap: scattered accesses go to the one, dense ones walk over the other.
 class program {
  public:
-  program(const nlohmann::json& assignment)
+  program(const evaluation::json& assignment)
       : runtime_(options_for(assignment)),
         scattered_(objects_in(assignment)),
         dense_(objects_in(assignment)),
@@ -85,10 +85,10 @@ class program {
   [[nodiscard]] transfer_counts counters() const { return count_transfers(runtime_); }
 
  private:
-  static std::size_t objects_in(const nlohmann::json& assignment) {
+  static std::size_t objects_in(const evaluation::json& assignment) {
     return assignment.at("bytes").get<std::size_t>() / 2 / sizeof(object) / fibers * fibers;
   }
-  static far::runtime_options options_for(const nlohmann::json& assignment) {
+  static far::runtime_options options_for(const evaluation::json& assignment) {
     far::runtime_options chosen;
     chosen.local_bytes = assignment.at("local_bytes").get<std::size_t>();
     chosen.far = network_uri;
@@ -117,7 +117,7 @@ class program {
 };
 
 // One round of a phase: its costs for an access.
-nlohmann::json measure_round(program& one, bool dense, std::size_t accesses) {
+evaluation::json measure_round(program& one, bool dense, std::size_t accesses) {
   const transfer_counts before = one.counters();
   const std::uint64_t cpu_before = process_cpu_ns();
   const std::uint64_t start = monotonic_ns();
@@ -128,22 +128,22 @@ nlohmann::json measure_round(program& one, bool dense, std::size_t accesses) {
   }
   const auto elapsed_ns = static_cast<double>(monotonic_ns() - start);
   const auto done = static_cast<double>(accesses);
-  nlohmann::json metrics = {{"elapsed_ns", elapsed_ns},
-                            {"accesses_per_s", done / elapsed_ns * 1e9},
-                            {"cpu_ns_per_access", static_cast<double>(process_cpu_ns() - cpu_before) / done}};
+  evaluation::json metrics = {{"elapsed_ns", elapsed_ns},
+                              {"accesses_per_s", done / elapsed_ns * 1e9},
+                              {"cpu_ns_per_access", static_cast<double>(process_cpu_ns() - cpu_before) / done}};
   add_transfers(before, one.counters(), done, metrics);
   return metrics;
 }
 
 }  // namespace
 
-result<nlohmann::json> hybrid_child(const nlohmann::json& assignment) {
+result<evaluation::json> hybrid_child(const evaluation::json& assignment) {
   program one(assignment);
   const bool shifts = assignment.at("program").get<std::string>() == "shifting hot sets";
   const auto phases = assignment.at("phases").get<unsigned>();
   const auto rounds = assignment.at("rounds").get<unsigned>();
   const auto accesses = assignment.at("accesses").get<std::size_t>();
-  nlohmann::json answer = nlohmann::json::array();
+  evaluation::json answer = evaluation::json::array();
   for (unsigned phase = 0; phase < phases; ++phase) {
     const bool dense = !shifts && phase % 2 == 1;
     if (shifts) one.shift();

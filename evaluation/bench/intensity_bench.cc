@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "report_charts.h"
 

@@ -2,13 +2,13 @@
 // page.
 #include <cstddef>
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/vector.h"
@@ -40,7 +40,7 @@ element walk(const far::vector<element>& all, far::runtime& in, std::size_t step
 
 }  // namespace
 
-result<nlohmann::json> intensity_child(const nlohmann::json& assignment) {
+result<evaluation::json> intensity_child(const evaluation::json& assignment) {
   const auto pages = assignment.at("pages").get<std::size_t>();
   const auto steps = assignment.at("steps").get<std::size_t>();
   far::runtime_options chosen;
@@ -60,10 +60,10 @@ result<nlohmann::json> intensity_child(const nlohmann::json& assignment) {
     const auto elapsed = static_cast<double>(monotonic_ns() - start);
     const far::runtime_statistics after = here.statistics();
     const auto of_page = [&](double value) { return value / static_cast<double>(pages); };
-    return nlohmann::json{{"metrics",
-                           {{"elapsed_ns", of_page(elapsed)},
-                            {"waits", of_page(static_cast<double>(after.page_fetches - before.page_fetches))},
-                            {"fetched", of_page(static_cast<double>(after.fetched_pages - before.fetched_pages))}}}};
+    return evaluation::json{{"metrics",
+                             {{"elapsed_ns", of_page(elapsed)},
+                              {"waits", of_page(static_cast<double>(after.page_fetches - before.page_fetches))},
+                              {"fetched", of_page(static_cast<double>(after.fetched_pages - before.fetched_pages))}}}};
   });
 }
 

@@ -5,9 +5,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/json.h"
 #include "report.h"
 
 namespace far::bench {
@@ -58,7 +58,7 @@ bool runs_virtualised() {
 
 }  // namespace
 
-nlohmann::json describe_machine() {
+evaluation::json describe_machine() {
   utsname names{};
   uname(&names);
   double load[1] = {};

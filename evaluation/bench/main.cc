@@ -7,11 +7,11 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "common/json.h"
 #include "report_charts.h"
 
 namespace far::bench {
@@ -78,7 +78,7 @@ void on_stop(int /*signal*/) {
 }
 
 // Returns 0, or 1 with a message.
-int write_json(const nlohmann::json& document, const std::string& path) {
+int write_json(const evaluation::json& document, const std::string& path) {
   const std::string text = document.dump(2) + "\n";
   FILE* file = path == "-" ? stdout : fopen(path.c_str(), "we");
   bool written = file != nullptr && fwrite(text.data(), 1, text.size(), file) == text.size();

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "peer_setup.h"
 
@@ -86,7 +86,7 @@ result<void> run_configuration(const configuration& one, const plan& picked, std
                                     {"warm_up_lanes", std::min(16u, most_lanes)},
                                     {"lanes", lanes}});
   if (!passes) return passes.error();
-  for (const nlohmann::json& pass : passes.value()) {
+  for (const evaluation::json& pass : passes.value()) {
     const row_key key{workload_name(object_bytes, pass.at("operation")), one.name, pass.at("lanes")};
     add_samples(figures, key, pass.at("metrics"));
   }

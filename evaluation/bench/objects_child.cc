@@ -10,12 +10,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
@@ -58,7 +58,7 @@ std::uint64_t kernel_cpu_ns_or_zero() {
 template <std::size_t bytes>
 class far_objects {
  public:
-  far_objects(const nlohmann::json& assignment, std::size_t count)
+  far_objects(const evaluation::json& assignment, std::size_t count)
       : runtime_(options_for(assignment)), objects_(count) {
     // All lanes help, as the far tier takes its time.
     constexpr unsigned fillers = 16;
@@ -92,7 +92,7 @@ class far_objects {
   [[nodiscard]] transfer_counts counters() const { return count_transfers(runtime_); }
 
  private:
-  static far::runtime_options options_for(const nlohmann::json& assignment) {
+  static far::runtime_options options_for(const evaluation::json& assignment) {
     far::runtime_options chosen;
     chosen.local_bytes = assignment.at("local_bytes").get<std::size_t>();
     chosen.far = assignment.at("far_uri").get<std::string>();
@@ -112,7 +112,7 @@ class near_objects {
  public:
   using object = sealed_object<bytes>;
 
-  near_objects(const nlohmann::json& /*assignment*/, std::size_t count)
+  near_objects(const evaluation::json& /*assignment*/, std::size_t count)
       : count_(count), mapped_bytes_(count * sizeof(object)) {
     void* const mapped =
         mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -186,19 +186,19 @@ pass run_pass(Objects& over, unsigned lanes, operation kind, std::uint64_t for_n
 }
 
 template <typename Objects>
-nlohmann::json measure(Objects& over, const nlohmann::json& assignment) {
+evaluation::json measure(Objects& over, const evaluation::json& assignment) {
   const auto pass_ns = assignment.at("pass_ns").get<std::uint64_t>();
   // Until what is local is what random accesses leave there.
   static_cast<void>(run_pass(over, assignment.at("warm_up_lanes").get<unsigned>(), operation::read, longest_warm_up_ns,
                              over.count() / 2, 1));
-  nlohmann::json passes = nlohmann::json::array();
+  evaluation::json passes = evaluation::json::array();
   std::uint64_t seed = 2;
   for (const unsigned lanes : assignment.at("lanes").get<std::vector<unsigned>>()) {
     for (const operation kind : {operation::read, operation::read_modify_write}) {
       const transfer_counts before = over.counters();
       const pass found = run_pass(over, lanes, kind, pass_ns, ~std::uint64_t{0}, seed++);
       const auto accesses = static_cast<double>(found.accesses);
-      nlohmann::json metrics = {
+      evaluation::json metrics = {
           {"accesses_per_s", accesses / static_cast<double>(found.elapsed_ns) * 1e9},
           {"cpu_ns_per_access", static_cast<double>(found.cpu_ns) / accesses},
           {"kernel_thread_cpu_ns_per_access", static_cast<double>(found.kernel_cpu_ns) / accesses}};
@@ -212,7 +212,7 @@ nlohmann::json measure(Objects& over, const nlohmann::json& assignment) {
 }
 
 template <template <std::size_t> typename Objects>
-nlohmann::json measure_size(const nlohmann::json& assignment) {
+evaluation::json measure_size(const evaluation::json& assignment) {
   const auto size = assignment.at("object_bytes").get<std::size_t>();
   const std::size_t count = assignment.at("bytes").get<std::size_t>() / size;
   const auto run = [&]<std::size_t bytes>() {
@@ -229,7 +229,7 @@ nlohmann::json measure_size(const nlohmann::json& assignment) {
 
 }  // namespace
 
-result<nlohmann::json> objects_child(const nlohmann::json& assignment) {
+result<evaluation::json> objects_child(const evaluation::json& assignment) {
   const std::string members_file = assignment.at("cgroup_members_file").get<std::string>();
   if (!members_file.empty()) {
     const result<void> joined = write_system_file(members_file, std::to_string(getpid()));

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include "base/units.h"
 #include "benchmark.h"
 #include "child.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "offload_calls.h"
 #include "peer_setup.h"
@@ -86,7 +86,7 @@ void measure(const way& one, const far_tier& tier, std::size_t numbers, report& 
                                  {"servers", tier.servers}});
   if (!got) return figures.skip(one.name, fmt::format("{}: {}", tier.workload, got.error().message));
   for (const auto& [metric, values] : got.value().items()) {
-    for (const nlohmann::json& value : values) figures.add(key, metric, value);
+    for (const evaluation::json& value : values) figures.add(key, metric, value);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "costs.h"
 #include "far/compute.h"
 #include "far/dataframe.h"
@@ -169,8 +169,8 @@ double group(const far::dataframe& table) {
 
 // What a page of the numbers takes. Servers are processes on this machine. `read_bytes`: those that a walk over all of
 // them would read.
-nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohmann::json& assignment,
-                       const std::function<double()>& way, double expected, std::size_t read_bytes) {
+evaluation::json measure(const far::runtime& in, std::size_t numbers, const evaluation::json& assignment,
+                         const std::function<double()>& way, double expected, std::size_t read_bytes) {
   const auto runs = assignment.at("runs").get<unsigned>();
   const auto servers = assignment.at("servers").get<std::vector<pid_t>>();
   const double pages = static_cast<double>(numbers) * sizeof(double) / page_bytes;
@@ -183,7 +183,7 @@ nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohma
   constexpr std::array names = {"elapsed_ns", "fetched", "cpu_ns", "wire_bytes", "server_cpu_ns"};
   // Without a server there is no wire, and nobody else's time.
   const std::size_t shown = servers.empty() ? 3 : names.size();
-  nlohmann::json found;
+  evaluation::json found;
   for (unsigned run = 0; run <= runs; ++run) {
     const auto before = take();
     FAR_CHECK(way() == expected, "all ways find the same");
@@ -196,7 +196,7 @@ nlohmann::json measure(const far::runtime& in, std::size_t numbers, const nlohma
 }
 
 // As of numbers; the keys are not counted.
-result<nlohmann::json> offload_table_child(const nlohmann::json& assignment) {
+result<evaluation::json> offload_table_child(const evaluation::json& assignment) {
   const auto rows = assignment.at("numbers").get<std::size_t>();
   far::runtime_options chosen;
   chosen.local_bytes = assignment.at("local_bytes");
@@ -237,8 +237,8 @@ char line_of_log(std::size_t at) {
 }
 
 // Ways with numbers of their own, as many bytes as of the others.
-nlohmann::json measure_own(far::runtime& here, const std::string& name, std::size_t count,
-                           const nlohmann::json& assignment) {
+evaluation::json measure_own(far::runtime& here, const std::string& name, std::size_t count,
+                             const evaluation::json& assignment) {
   const std::size_t bytes = count * sizeof(double);
   const auto measured = [&](const std::function<double()>& way, double expected) {
     return measure(here, count, assignment, way, expected, bytes);
@@ -286,7 +286,7 @@ bool has_own_numbers(const std::string& name) {
 
 }  // namespace
 
-result<nlohmann::json> offload_child(const nlohmann::json& assignment) {
+result<evaluation::json> offload_child(const evaluation::json& assignment) {
   if (assignment.at("way").get<std::string>().starts_with("table_")) return offload_table_child(assignment);
   const auto count = assignment.at("numbers").get<std::size_t>();
   far::runtime_options chosen;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/units.h"
 #include "benchmark.h"
 #include "child.h"
+#include "common/json.h"
 #include "peer_setup.h"
 #include "workload.h"
 
@@ -76,21 +76,21 @@ result<void> run_configuration(const configuration& one, const sizes& picked, re
   auto created = set_up_peer(one.kind, one.cluster, picked.working_set_bytes, picked.local_bytes);
   if (!created) return created.error();
   const surroundings& around = created.value();
-  const nlohmann::json specification = {{"far_uri", one.far_uri},
-                                        {"fault_mode", one.fault_mode},
-                                        {"evicts", one.evicts},
-                                        {"device", around.mapped ? around.mapped->path() : std::string()},
-                                        {"cgroup_members_file", around.cgroup ? around.cgroup->members_file() : ""},
-                                        {"working_set_bytes", picked.working_set_bytes},
-                                        {"local_bytes", picked.local_bytes},
-                                        {"sequential_accesses", picked.pass.sequential_accesses},
-                                        {"stride_accesses", picked.pass.stride_accesses},
-                                        {"random_accesses", picked.pass.random_accesses}};
+  const evaluation::json specification = {{"far_uri", one.far_uri},
+                                          {"fault_mode", one.fault_mode},
+                                          {"evicts", one.evicts},
+                                          {"device", around.mapped ? around.mapped->path() : std::string()},
+                                          {"cgroup_members_file", around.cgroup ? around.cgroup->members_file() : ""},
+                                          {"working_set_bytes", picked.working_set_bytes},
+                                          {"local_bytes", picked.local_bytes},
+                                          {"sequential_accesses", picked.pass.sequential_accesses},
+                                          {"stride_accesses", picked.pass.stride_accesses},
+                                          {"random_accesses", picked.pass.random_accesses}};
   auto ended = run_child({own_path(), "pager-child", specification.dump()}, child_deadline_ns);
   if (!ended) return ended.error();
-  const nlohmann::json passes = nlohmann::json::parse(ended.value().output, nullptr, false);
+  const evaluation::json passes = evaluation::json::parse(ended.value().output);
   if (!passes.is_array()) return error{"its process printed no figures", EPROTO};
-  for (const nlohmann::json& pass : passes) {
+  for (const evaluation::json& pass : passes) {
     const row_key key{pass.at("workload"), one.name, pass.at("threads")};
     for (const auto& [metric, value] : pass.at("metrics").items()) figures.add(key, metric, value.get<double>());
   }

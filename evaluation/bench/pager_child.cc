@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "benchmark.h"
+#include "common/json.h"
 #include "pager/pager.h"
 #include "system_file.h"
 #include "workload.h"
@@ -26,7 +26,7 @@ struct working_set {
   bool device = false;  // a mapped block device
 };
 
-result<working_set> open_far_heap(const nlohmann::json& assignment, std::uint64_t bytes) {
+result<working_set> open_far_heap(const evaluation::json& assignment, std::uint64_t bytes) {
   far::pager::options chosen;
   chosen.budget_bytes = assignment.at("local_bytes").get<std::uint64_t>();
   chosen.far_uri = assignment.at("far_uri").get<std::string>();
@@ -46,7 +46,7 @@ result<working_set> open_far_heap(const nlohmann::json& assignment, std::uint64_
   return opened;
 }
 
-result<working_set> open_mapping(const nlohmann::json& assignment, std::uint64_t bytes) {
+result<working_set> open_mapping(const evaluation::json& assignment, std::uint64_t bytes) {
   const std::string device = assignment.at("device").get<std::string>();
   int descriptor = -1;
   if (!device.empty()) {
@@ -70,11 +70,11 @@ void advise(const working_set& memory, std::uint64_t bytes, pattern walked) {
   madvise(memory.base, bytes, is_sequential(walked) ? MADV_SEQUENTIAL : MADV_RANDOM);
 }
 
-nlohmann::json to_json(pattern walked, unsigned threads, const pass_result& pass) {
+evaluation::json to_json(pattern walked, unsigned threads, const pass_result& pass) {
   const auto accesses = static_cast<double>(pass.accesses);
   const auto elapsed_ns = static_cast<double>(pass.elapsed_ns);
-  nlohmann::json assignment = {
-      {"workload", name_of(walked)},
+  evaluation::json assignment = {
+      {"workload", std::string(name_of(walked))},
       {"threads", threads},
       {"metrics",
        {{"p50_ns", pass.every.p50_ns},
@@ -92,18 +92,18 @@ nlohmann::json to_json(pattern walked, unsigned threads, const pass_result& pass
   return assignment;
 }
 
-nlohmann::json measure(working_set& memory, const nlohmann::json& assignment, std::uint64_t bytes) {
+evaluation::json measure(working_set& memory, const evaluation::json& assignment, std::uint64_t bytes) {
   const pass_size size{assignment.at("sequential_accesses").get<std::size_t>(),
                        assignment.at("stride_accesses").get<std::size_t>(),
                        assignment.at("random_accesses").get<std::size_t>()};
   patterned_memory patterned(memory.base, bytes / page_bytes, size);
   patterned.fill();
-  nlohmann::json passes = nlohmann::json::array();
+  evaluation::json passes = evaluation::json::array();
   for (const unsigned threads : {1u, 2u}) {
     for (const pattern walked : all_patterns) {
       advise(memory, bytes, walked);
       const engine::statistics before = memory.pager ? memory.pager->snapshot() : engine::statistics{};
-      nlohmann::json pass = to_json(walked, threads, patterned.walk(walked, threads));
+      evaluation::json pass = to_json(walked, threads, patterned.walk(walked, threads));
       if (memory.pager) {
         const engine::statistics after = memory.pager->snapshot();
         const auto accesses = static_cast<double>(size.accesses(walked) / threads * threads);
@@ -130,8 +130,8 @@ int fail(const std::string& message) {
 }  // namespace
 
 int pager_child(const std::string& specification) {
-  const nlohmann::json assignment = nlohmann::json::parse(specification, nullptr, false);
-  if (assignment.is_discarded()) return fail("pager-child is started by farheap-bench itself");
+  const evaluation::json assignment = evaluation::json::parse(specification);
+  if (assignment.is_null()) return fail("pager-child is started by farheap-bench itself");
   const std::string members_file = assignment.at("cgroup_members_file").get<std::string>();
   if (!members_file.empty()) {
     const result<void> joined = write_system_file(members_file, std::to_string(getpid()));

@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "common/json.h"
 #include "heap_bench.h"
 
 namespace far::bench {
@@ -41,9 +41,9 @@ void record_aims(report& figures) {
                   figures.median(beside, "worst_cpu_over_median")));
 }
 
-line points_of(const nlohmann::json& measured, const char* name) {
+line points_of(const evaluation::json& measured, const char* name) {
   line points{name, {}};
-  const nlohmann::json& times = measured.at("elapsed_ns");
+  const evaluation::json& times = measured.at("elapsed_ns");
   for (std::size_t i = 0; i < times.size(); ++i) {
     points.points.emplace_back(static_cast<double>(i), times[i].get<double>() / 1e6);
   }

@@ -2,12 +2,12 @@
 // and what compacts it.
 #include <algorithm>
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
@@ -133,7 +133,7 @@ double worst_over_median(std::vector<double> times) {
   return times.empty() ? 0 : *std::max_element(times.begin(), times.end()) / summarise(times).median;
 }
 
-nlohmann::json to_json(const std::vector<iteration>& all) {
+evaluation::json to_json(const std::vector<iteration>& all) {
   std::vector<double> elapsed;
   std::vector<double> cpu;
   for (const iteration& one : all) {
@@ -153,7 +153,7 @@ nlohmann::json to_json(const std::vector<iteration>& all) {
 
 }  // namespace
 
-result<nlohmann::json> pauseless_child(const nlohmann::json& assignment) {
+result<evaluation::json> pauseless_child(const evaluation::json& assignment) {
   far::runtime_options chosen;
   chosen.local_bytes = std::size_t{4} << 30;  // nothing is evicted
   chosen.workers = 1;
@@ -167,7 +167,7 @@ result<nlohmann::json> pauseless_child(const nlohmann::json& assignment) {
 
   const far::runtime_statistics before = here.statistics();
   std::vector<iteration> all;
-  nlohmann::json answer;
+  evaluation::json answer;
   {
     std::unique_ptr<compactor> beside;
     if (evacuation != "none") beside = std::make_unique<compactor>(here, evacuation == "stopped" ? &stopped : nullptr);

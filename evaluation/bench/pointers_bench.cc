@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "benchmark.h"
 #include "callgrind.h"
+#include "common/json.h"
 #include "heap_bench.h"
 
 namespace far::bench {
@@ -54,7 +54,7 @@ result<outcome> run_pointers(const settings& chosen) {
   const auto samples = run_in_child({{"benchmark", "pointers"}, {"runs", runs}, {"factor", chosen.quick ? 1 : 10}});
   if (stop_requested()) return error{"stopped by a signal", EINTR};
   if (!samples) return samples.error();
-  for (const nlohmann::json& one : samples.value()) {
+  for (const evaluation::json& one : samples.value()) {
     add_samples(figures, {one.at("workload"), one.at("configuration"), 1}, one.at("metrics"));
   }
   fmt::print(stderr, "pointers: instructions\n");

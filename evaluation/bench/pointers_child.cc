@@ -1,13 +1,13 @@
 // The programs of `farheap-bench pointers`, each written once and compiled for raw pointers and for far pointers.
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
@@ -275,7 +275,7 @@ timed measure_one(run_program run, void* program, std::size_t operations) {
 // Both kinds take turns, each run at going first. `run_raw`, `run_far`: the program's.
 template <template <typename> typename Program>
 void measure_pairs(far::runtime& in, run_program run_raw, run_program run_far, std::size_t objects,
-                   std::size_t operations, unsigned runs, const char* size, nlohmann::json& samples) {
+                   std::size_t operations, unsigned runs, const char* size, evaluation::json& samples) {
   Program<raw_pointers> raw(in, objects);
   Program<far_pointers_of_all> far(in, objects);
   const std::string workload = std::string(Program<raw_pointers>::name) + ", " + size;
@@ -305,7 +305,7 @@ void run_both(far::runtime& in, run_program run_raw, run_program run_far, std::s
 
 }  // namespace
 
-result<nlohmann::json> pointers_child(const nlohmann::json& assignment) {
+result<evaluation::json> pointers_child(const evaluation::json& assignment) {
   const auto counted_operations = assignment.value("counted_operations", std::size_t{0});
   far::runtime_options chosen;
   chosen.local_bytes = gib;
@@ -319,11 +319,11 @@ result<nlohmann::json> pointers_child(const nlohmann::json& assignment) {
       run_both<tree_program>(here, pointers_tree_raw, pointers_tree_far, counted_operations);
       run_both<map_program>(here, pointers_map_raw, pointers_map_far, counted_operations);
     });
-    return nlohmann::json(counted_operations);
+    return evaluation::json(counted_operations);
   }
   const auto runs = assignment.at("runs").get<unsigned>();
   const auto factor = assignment.at("factor").get<std::size_t>();
-  nlohmann::json samples = nlohmann::json::array();
+  evaluation::json samples = evaluation::json::array();
   here.run([&] {
     struct size {
       const char* name;

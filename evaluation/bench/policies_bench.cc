@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "common/json.h"
 #include "heap_bench.h"
 #include "report_charts.h"
 

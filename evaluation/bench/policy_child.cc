@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/units.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "far/hint.h"
 #include "heap_bench.h"
 #include "pager/hints.h"
@@ -99,7 +99,7 @@ double measure_recording(workload_walk& walk, std::byte* start, std::size_t visi
 
 }  // namespace
 
-result<nlohmann::json> policies_child(const nlohmann::json& assignment) {
+result<evaluation::json> policies_child(const evaluation::json& assignment) {
   const auto bytes = assignment.at("bytes").get<std::uint64_t>();
   const auto visits = assignment.at("visits").get<std::size_t>();
   pager::options chosen;
@@ -116,7 +116,7 @@ result<nlohmann::json> policies_child(const nlohmann::json& assignment) {
   const std::size_t pages = bytes / page_bytes;
   for (std::size_t i = 0; i < pages; ++i) *reinterpret_cast<std::uint64_t*>(start + i * page_bytes) = i;
   workload_walk walk(assignment.at("workload").get<std::string>(), pages);
-  nlohmann::json metrics;
+  evaluation::json metrics;
   if (chosen.budget_bytes > bytes) {
     metrics["hint_ns"] = measure_recording(walk, start, visits);
   } else {

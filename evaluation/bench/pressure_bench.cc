@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "base/units.h"
 #include "benchmark.h"
+#include "common/json.h"
 #include "heap_bench.h"
 
 namespace far::bench {
@@ -25,9 +25,9 @@ constexpr std::array configurations = {
     configuration{"fibers do not yield", false},
 };
 
-line points_of(const nlohmann::json& measured, const char* name) {
+line points_of(const evaluation::json& measured, const char* name) {
   line points{name, {}};
-  for (const nlohmann::json& one : measured.at("free_percent_over_ms")) {
+  for (const evaluation::json& one : measured.at("free_percent_over_ms")) {
     points.points.emplace_back(one[0].get<double>(), one[1].get<double>());
   }
   return points;

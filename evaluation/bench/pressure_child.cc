@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
 #include "clocks.h"
+#include "common/json.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/unique_ptr.h"
@@ -131,9 +131,9 @@ class busy_program {
   std::vector<far::unique_ptr<object>> objects_;
 };
 
-nlohmann::json to_json(const std::vector<sample>& samples, std::uint64_t budget_bytes) {
+evaluation::json to_json(const std::vector<sample>& samples, std::uint64_t budget_bytes) {
   std::vector<double> free_shares;
-  nlohmann::json points = nlohmann::json::array();
+  evaluation::json points = evaluation::json::array();
   double below = 0;
   for (const sample& one : samples) {
     const double share = static_cast<double>(one.free_bytes) / static_cast<double>(budget_bytes);
@@ -153,7 +153,7 @@ nlohmann::json to_json(const std::vector<sample>& samples, std::uint64_t budget_
 
 }  // namespace
 
-result<nlohmann::json> pressure_child(const nlohmann::json& assignment) {
+result<evaluation::json> pressure_child(const evaluation::json& assignment) {
   far::runtime_options chosen;
   chosen.local_bytes = assignment.at("local_bytes").get<std::size_t>();
   chosen.far = network_uri;
@@ -166,10 +166,10 @@ result<nlohmann::json> pressure_child(const nlohmann::json& assignment) {
   const auto accesses = static_cast<double>(ticks.size());
   const auto elapsed_ns = static_cast<double>(monotonic_ns() - start);
   const auto cpu_ns = static_cast<double>(process_cpu_ns() - cpu_before);
-  nlohmann::json answer = to_json(looks.stop(), chosen.local_bytes);
+  evaluation::json answer = to_json(looks.stop(), chosen.local_bytes);
   const tick_scale scale = calibrate_ticks();
   const latency_summary latency = summarise_latencies(ticks, scale.nanoseconds_per_tick, scale.overhead_ticks);
-  nlohmann::json& metrics = answer["metrics"];
+  evaluation::json& metrics = answer["metrics"];
   metrics["accesses_per_s"] = accesses / elapsed_ns * 1e9;
   metrics["cpu_ns_per_access"] = cpu_ns / accesses;
   metrics["p50_ns"] = latency.p50_ns;

@@ -3,13 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "common/json.h"
 
 namespace far::bench {
 
 namespace {
 
-nlohmann::json to_json(const std::vector<double>& samples) {
+evaluation::json to_json(const std::vector<double>& samples) {
   const summary figures = summarise(samples);
   return {{"median", figures.median}, {"min", figures.min}, {"max", figures.max}, {"samples", samples}};
 }
@@ -108,17 +109,17 @@ void report::print_remarks() const {
   for (const std::string& text : notes_) fmt::print("note: {}\n", text);
 }
 
-nlohmann::json report::to_json() const {
-  nlohmann::json document = {{"schema", 1},
-                             {"benchmark", benchmark_},
-                             {"machine", describe_machine()},
-                             {"settings", settings_},
-                             {"results", nlohmann::json::array()},
-                             {"skipped", nlohmann::json::array()},
-                             {"aims", nlohmann::json::array()},
-                             {"notes", notes_}};
+evaluation::json report::to_json() const {
+  evaluation::json document = {{"schema", 1},
+                               {"benchmark", benchmark_},
+                               {"machine", describe_machine()},
+                               {"settings", settings_},
+                               {"results", evaluation::json::array()},
+                               {"skipped", evaluation::json::array()},
+                               {"aims", evaluation::json::array()},
+                               {"notes", notes_}};
   for (const row& known : rows_) {
-    nlohmann::json metrics = nlohmann::json::object();
+    evaluation::json metrics = evaluation::json::object();
     for (const auto& [name, samples] : known.metrics) metrics[name] = bench::to_json(samples);
     document["results"].push_back({{"workload", known.key.workload},
                                    {"configuration", known.key.configuration},

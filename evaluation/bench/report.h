@@ -3,10 +3,10 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "common/json.h"
 #include "samples.h"
 
 namespace far::bench {
@@ -64,7 +64,7 @@ class report {
   // Prints to standard output: a table a workload, then what was skipped, the aims and the notes.
   void print(const table_layout& layout) const;
 
-  [[nodiscard]] nlohmann::json to_json() const;
+  [[nodiscard]] evaluation::json to_json() const;
 
  private:
   struct row {
@@ -94,6 +94,6 @@ class report {
 };
 
 // The facts about a machine that comparisons of figures need: kernel, processor, cores, memory, page settings, load.
-[[nodiscard]] nlohmann::json describe_machine();
+[[nodiscard]] evaluation::json describe_machine();
 
 }  // namespace far::bench

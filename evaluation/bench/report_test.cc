@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
+#include "common/json.h"
 
 namespace far::bench {
 namespace {
@@ -18,20 +18,20 @@ report filled_report() {
 }
 
 TEST(report, keeps_every_sample_and_tells_the_median) {
-  const nlohmann::json document = filled_report().to_json();
+  const evaluation::json document = filled_report().to_json();
   EXPECT_EQ(document.at("schema"), 1);
   EXPECT_EQ(document.at("benchmark"), "pager");
   EXPECT_EQ(document.at("settings").at("runs"), 3);
   ASSERT_EQ(document.at("results").size(), 2u);
-  const nlohmann::json& row = document.at("results")[0];
+  const evaluation::json& row = document.at("results")[0];
   EXPECT_EQ(row.at("workload"), "random_read");
   EXPECT_EQ(row.at("configuration"), "swap");
   EXPECT_EQ(row.at("threads"), 2);
-  const nlohmann::json& metric = row.at("metrics").at("p50_ns");
+  const evaluation::json& metric = row.at("metrics").at("p50_ns");
   EXPECT_EQ(metric.at("median"), 20.0);
   EXPECT_EQ(metric.at("min"), 10.0);
   EXPECT_EQ(metric.at("max"), 30.0);
-  EXPECT_EQ(metric.at("samples"), nlohmann::json({30.0, 10.0, 20.0}));
+  EXPECT_EQ(metric.at("samples"), evaluation::json({30.0, 10.0, 20.0}));
 }
 
 TEST(report, median_of_what_was_never_measured_is_zero) {
@@ -47,7 +47,7 @@ TEST(report, a_peer_that_did_not_run_leaves_its_reason_once) {
   figures.skip("swap", "needs root");
   figures.skip("swap", "needs root");
   figures.skip("swap", "no loop device");
-  const nlohmann::json skipped = figures.to_json().at("skipped");
+  const evaluation::json skipped = figures.to_json().at("skipped");
   ASSERT_EQ(skipped.size(), 2u);
   EXPECT_EQ(skipped[0].at("configuration"), "swap");
   EXPECT_EQ(skipped[0].at("reason"), "needs root");
@@ -60,7 +60,7 @@ TEST(report, tells_whether_an_aim_was_reached) {
   figures.aim("latency", 4.1, "us", 4, false);
   figures.aim("bandwidth", 1.4, "GB/s", 1.5, true);
   figures.aim("bandwidth", 1.6, "GB/s", 1.5, true);
-  const nlohmann::json aims = figures.to_json().at("aims");
+  const evaluation::json aims = figures.to_json().at("aims");
   EXPECT_EQ(aims[0].at("reached"), true);
   EXPECT_EQ(aims[1].at("reached"), false);
   EXPECT_EQ(aims[2].at("reached"), false);
@@ -81,7 +81,7 @@ TEST(report, prints_medians_spread_ratios_and_reasons) {
 }
 
 TEST(describe_machine, names_what_figures_depend_on) {
-  const nlohmann::json machine = describe_machine();
+  const evaluation::json machine = describe_machine();
   EXPECT_FALSE(machine.at("kernel").get<std::string>().empty());
   EXPECT_GE(machine.at("cores").get<int>(), 1);
   EXPECT_GT(machine.at("memory_bytes").get<double>(), 0);

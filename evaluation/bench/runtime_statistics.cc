@@ -3,13 +3,15 @@
 #include <errno.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
+
+#include "common/json.h"
 
 namespace far::bench {
 
 result<runtime_statistics> read_statistics(const std::string& file) {
   std::ifstream stream(file);
-  const nlohmann::json said = nlohmann::json::parse(stream, nullptr, false);
+  const evaluation::json said = evaluation::json::parse({std::istreambuf_iterator<char>(stream), {}});
   if (!said.is_object()) return error{"it ran without the runtime: it left no statistics", EPROTO};
   return runtime_statistics{.misses = said.at("misses"), .fetched_pages = said.at("fetched_pages")};
 }

@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "background_server.h"
 #include "base/units.h"
 #include "benchmark.h"
 #include "child.h"
 #include "clocks.h"
+#include "common/json.h"
 #include "scratch_folder.h"
 #include "transport_client.h"
 

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "child.h"
+#include "common/json.h"
 #include "runtime_statistics.h"
 
 namespace far::bench {
@@ -78,8 +78,8 @@ result<unchanged_outcome> run_unchanged_program(const unchanged_program& run, co
   std::filesystem::remove(stats_file, ignored);
   const auto ended = run_child(command, run_deadline_ns);
   if (!ended) return ended.error();
-  const nlohmann::json said = nlohmann::json::parse(ended.value().output, nullptr, false);
-  if (said.is_discarded() || !said.is_object()) return error{"it printed no figures", EPROTO};
+  const evaluation::json said = evaluation::json::parse(ended.value().output);
+  if (!said.is_object()) return error{"it printed no figures", EPROTO};
   unchanged_outcome outcome;
   outcome.seconds = said.at("seconds");
   outcome.checksum = said.at("checksum");

@@ -24,6 +24,7 @@ ORDER = (
     ("compiler",),
     ("python",),
     ("tools",),
+    ("evaluation/common",),
     ("evaluation/bench", "evaluation/apps", "examples"),
     ("tests",),
 )

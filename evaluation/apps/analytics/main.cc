@@ -16,11 +16,11 @@ void generate(analytics::table& trips, std::size_t rows, std::uint64_t seed) {
   }
 }
 
-nlohmann::ordered_json run(std::size_t rows, std::uint64_t seed, memory::runtime& memory, apps::phases& timed) {
+evaluation::json run(std::size_t rows, std::uint64_t seed, memory::runtime& memory, apps::phases& timed) {
   analytics::table trips(memory);
   analytics::column<double> distances_km(memory);
   timed.run("generate", [&] { generate(trips, rows, seed); });
-  nlohmann::ordered_json results;
+  evaluation::json results;
   const auto answer = [&](const char* name, const auto& analysis) {
     timed.run(name, [&] { results[name] = taxi::json(analysis()); });
   };
@@ -42,8 +42,8 @@ int main(int count, char** arguments) {
   std::size_t rows = 1'000'000;
   std::uint64_t seed = 1;
   apps::program program("analytics", "Nine analyses of generated taxi trips, in about 80 bytes of memory a trip.");
-  program.add_number("--rows", rows, "how many trips", 1, std::size_t{1} << 48);
-  program.add_seed(seed, "the trips are a function of it");
+  program.options().add_number("--rows", rows, "how many trips", 1, std::size_t{1} << 48);
+  program.options().add_seed(seed, "the trips are a function of it");
   return program.run(count, arguments,
                      [&](memory::runtime& memory, apps::phases& timed) { return run(rows, seed, memory, timed); });
 }

@@ -12,12 +12,12 @@ far::placement placement_named(const std::string& name) {
   return name == "here" ? far::placement::here : far::placement::automatic;
 }
 
-nlohmann::ordered_json run(std::size_t rows, std::uint64_t seed, const std::string& questions, far::runtime& memory,
-                           apps::phases& timed) {
+evaluation::json run(std::size_t rows, std::uint64_t seed, const std::string& questions, far::runtime& memory,
+                     apps::phases& timed) {
   far::dataframe trips(memory);
   timed.run("generate", [&] { trips = analytics::generate_trips(memory, rows, seed); });
   trips.place(placement_named(questions));
-  nlohmann::ordered_json results;
+  evaluation::json results;
   const auto answer = [&](const char* name, const auto& analysis) {
     timed.run(name, [&] { results[name] = taxi::json(analysis(trips)); });
   };
@@ -41,10 +41,10 @@ int main(int count, char** arguments) {
   std::string questions = "automatic";
   apps::program program("analytics-table",
                         "Nine analyses of generated taxi trips in a data frame, in about 46 bytes of memory a trip.");
-  program.add_number("--rows", rows, "how many trips", 1, std::size_t{1} << 48);
-  program.add_seed(seed, "the trips are a function of it");
-  program.add_choice("--questions", questions, "where questions about columns are answered",
-                     {"automatic", "there", "here"});
+  program.options().add_number("--rows", rows, "how many trips", 1, std::size_t{1} << 48);
+  program.options().add_seed(seed, "the trips are a function of it");
+  program.options().add_choice("--questions", questions, "where questions about columns are answered",
+                               {"automatic", "there", "here"});
   return program.run(count, arguments, [&](memory::runtime& memory, apps::phases& timed) {
     return run(rows, seed, questions, memory, timed);
   });

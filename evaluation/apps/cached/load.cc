@@ -8,13 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <future>
-#include <nlohmann/json.hpp>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -22,6 +21,8 @@
 
 #include "apps/random.h"
 #include "apps/web/zipf.h"
+#include "common/command_line.h"
+#include "common/json.h"
 #include "socket.h"
 
 namespace {
@@ -262,44 +263,42 @@ void run(options chosen) {
                rate, 100 * hit_share, all.gets, chosen.pipelined, percentile_us(50), percentile_us(99));
     return;
   }
-  const nlohmann::ordered_json report = {{"app", "cached-load"},
-                                         {"seconds", seconds},
-                                         {"fill_s", fill_s},
-                                         {"throughput", rate},
-                                         {"gets", all.gets},
-                                         {"sets", all.sets},
-                                         {"hits", all.hits},
-                                         {"hit_share", hit_share},
-                                         {"batch_us", {{"p50", percentile_us(50)}, {"p99", percentile_us(99)}}}};
+  const evaluation::json report = {{"app", "cached-load"},
+                                   {"seconds", seconds},
+                                   {"fill_s", fill_s},
+                                   {"throughput", rate},
+                                   {"gets", all.gets},
+                                   {"sets", all.sets},
+                                   {"hits", all.hits},
+                                   {"hit_share", hit_share},
+                                   {"batch_us", {{"p50", percentile_us(50)}, {"p99", percentile_us(99)}}}};
   fmt::print("{}\n", report.dump());
 }
 
-void declare(CLI::App& parser, options& into) {
-  const auto add = [&](const char* name, auto& value, const char* description) {
-    return parser.add_option(name, value, description)->capture_default_str();
-  };
-  add("--address", into.address, "of the server, numeric");
-  add("--port", into.port, "of the server")->check(CLI::Range(1, 65535));
-  add("--connections", into.connections, "each with a thread")->check(CLI::Range(1u, 1024u));
-  add("--pipelined", into.pipelined, "requests that are sent before their replies are read")
-      ->check(CLI::Range(1u, 64u));
-  add("--keys", into.keys, "that are set at the beginning")->check(CLI::Range(1u, 1u << 31));
-  add("--value-bytes", into.value_bytes, "mean size of a value")->check(CLI::Range(1u, 1u << 17));
-  add("--operations", into.operations, "gets and sets")->check(CLI::Range(1u, 1u << 31));
-  add("--zipf", into.zipf, "exponent of the keys' distribution; 0: uniform")->check(CLI::Range(0.0, 10.0));
-  add("--churn", into.churn, "after so many operations other keys are popular; 0: never");
-  add("--gets", into.gets, "share of gets; the others are sets")->check(CLI::Range(0.0, 1.0));
-  add("--seed", into.seed, "of the operations");
-  parser.add_flag("--json", into.json, "one JSON object");
+void declare(evaluation::command_line& line, options& into) {
+  line.add_text("--address", into.address, "of the server, numeric");
+  line.add_number("--port", into.port, "of the server", 1, 65535);
+  line.add_number("--connections", into.connections, "each with a thread", 1, 1024);
+  line.add_number("--pipelined", into.pipelined, "requests that are sent before their replies are read", 1, 64);
+  line.add_number("--keys", into.keys, "that are set at the beginning", 1, 1u << 31);
+  line.add_number("--value-bytes", into.value_bytes, "mean size of a value", 1, 1u << 17);
+  line.add_number("--operations", into.operations, "gets and sets", 1, 1u << 31);
+  line.add_number("--zipf", into.zipf, "exponent of the keys' distribution; 0: uniform", 0, 10);
+  line.add_number("--churn", into.churn, "after so many operations other keys are popular; 0: never", 0,
+                  std::numeric_limits<std::uint64_t>::max());
+  line.add_number("--gets", into.gets, "share of gets; the others are sets", 0, 1);
+  line.add_seed(into.seed, "of the operations");
+  line.add_flag("--json", into.json, "one JSON object");
 }
 
 }  // namespace
 
 int main(int count, char** arguments) try {
   options chosen;
-  CLI::App parser("A load of gets and sets on a server with memcached's text protocol. Every value is verified.");
-  declare(parser, chosen);
-  CLI11_PARSE(parser, count, arguments);
+  evaluation::command_line line(
+      "A load of gets and sets on a server with memcached's text protocol. Every value is verified.");
+  declare(line, chosen);
+  if (const auto status = line.parse(count, arguments)) return *status;
   run(chosen);
   return 0;
 } catch (const std::exception& error) {

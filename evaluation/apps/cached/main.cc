@@ -3,13 +3,14 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <thread>
 
+#include "common/command_line.h"
 #include "server.h"
 
 namespace {
@@ -22,27 +23,17 @@ void on_signal(int) {
   errno = error;
 }
 
-void declare(CLI::App& parser, cached::server_options& into) {
-  parser.add_option("--listen", into.address, "IP address; anyone who reaches it may read and write everything")
-      ->type_name("ADDRESS")
-      ->capture_default_str();
-  parser.add_option("--port", into.port, "TCP port; 0: any, printed at the start")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  parser.add_option("--threads", into.threads, "event loops")->check(CLI::Range(1u, 256u))->capture_default_str();
-  parser.add_option("--connections", into.connection_limit, "the most at a time")
-      ->check(CLI::Range(1u, 1u << 20))
-      ->capture_default_str();
-  parser.add_option("--memory", into.items.limit_bytes, "of items; beyond it the least recently used ones go")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("64M");
+void declare(evaluation::command_line& line, cached::server_options& into) {
+  line.add_text("--listen", into.address, "IP address; anyone who reaches it may read and write everything");
+  line.add_number("--port", into.port, "TCP port; 0: any, printed at the start", 0, 65535);
+  line.add_number("--threads", into.threads, "event loops", 1, 256);
+  line.add_number("--connections", into.connection_limit, "the most at a time", 1, 1u << 20);
+  line.add_size("--memory", into.items.limit_bytes, "of items; beyond it the least recently used ones go",
+                std::numeric_limits<std::size_t>::max());
   if (!cached::is_far) return;
-  parser.add_option("--local", into.items.local_bytes, "local memory for items, such as 64M; at least 16M")
-      ->type_name("SIZE")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("64M");
-  parser.add_option("--far", into.items.far, "the far tier, as for `farheap run`")->capture_default_str();
+  line.add_size("--local", into.items.local_bytes, "local memory for items, such as 64M; at least 16M",
+                std::size_t{1} << 48);
+  line.add_text("--far", into.items.far, "the far tier, as for `farheap run`");
 }
 
 // As many descriptors as connections need, if that is permitted.
@@ -60,9 +51,10 @@ void raise_descriptor_limit(unsigned connections) {
 int main(int count, char** arguments) try {
   cached::server_options options;
   options.threads = std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
-  CLI::App parser(fmt::format("A cache server on {}, with memcached's text protocol.", cached::memory_name));
-  declare(parser, options);
-  CLI11_PARSE(parser, count, arguments);
+  evaluation::command_line line(
+      fmt::format("A cache server on {}, with memcached's text protocol.", cached::memory_name));
+  declare(line, options);
+  if (const auto status = line.parse(count, arguments)) return *status;
   raise_descriptor_limit(options.connection_limit);
   cached::server server(options);
   running = &server;

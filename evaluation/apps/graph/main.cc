@@ -73,7 +73,7 @@ class updates {
   std::vector<memory::vector<graph::edge>> buckets_;
 };
 
-nlohmann::ordered_json summary_of(const memory::vector<double>& ranks, memory::runtime& memory) {
+evaluation::json summary_of(const memory::vector<double>& ranks, memory::runtime& memory) {
   double sum = 0;
   double highest = 0;
   std::uint64_t checksum = 0;
@@ -90,14 +90,14 @@ nlohmann::ordered_json summary_of(const memory::vector<double>& ranks, memory::r
   return {{"sum", sum}, {"highest", highest}, {"checksum", fmt::format("{:016x}", checksum)}};
 }
 
-nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps::phases& timed) {
+evaluation::json run(const options& chosen, memory::runtime& memory, apps::phases& timed) {
   graph::adjacency grown(memory, graph::vertex{1} << chosen.scale);
   updates coming(memory, chosen.scale);
-  nlohmann::ordered_json results = nlohmann::ordered_json::array();
+  evaluation::json results = evaluation::json::array();
   for (unsigned batch = 0; batch < chosen.batches; ++batch) {
     timed.run("load", [&] { coming.load(chosen, batch); });
     timed.run("update", [&] { coming.apply(grown); });
-    nlohmann::ordered_json found;
+    evaluation::json found;
     if (chosen.job == "pagerank") {
       memory::vector<double> ranks(memory, grown.vertices());
       timed.run("pagerank", [&] { grown.rank(chosen.iterations, ranks); });
@@ -116,12 +116,12 @@ nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps:
 int main(int count, char** arguments) {
   options chosen;
   apps::program program("graph", "Ranks the vertices of a growing graph, or counts its triangles.");
-  program.add_choice("--job", chosen.job, "what to find after each batch", {"pagerank", "triangles"});
-  program.add_number("--scale", chosen.scale, "there are 2^N vertices", 1u, 31u);
-  program.add_number("--degree", chosen.degree, "edges drawn for each vertex, on average", 1u, 1024u);
-  program.add_number("--batches", chosen.batches, "in which the edges come", 1u, 1024u);
-  program.add_number("--iterations", chosen.iterations, "of PageRank", 1u, 1000u);
-  program.add_seed(chosen.seed, "the edges are a function of it");
+  program.options().add_choice("--job", chosen.job, "what to find after each batch", {"pagerank", "triangles"});
+  program.options().add_number("--scale", chosen.scale, "there are 2^N vertices", 1u, 31u);
+  program.options().add_number("--degree", chosen.degree, "edges drawn for each vertex, on average", 1u, 1024u);
+  program.options().add_number("--batches", chosen.batches, "in which the edges come", 1u, 1024u);
+  program.options().add_number("--iterations", chosen.iterations, "of PageRank", 1u, 1000u);
+  program.options().add_seed(chosen.seed, "the edges are a function of it");
   return program.run(count, arguments,
                      [&](memory::runtime& memory, apps::phases& timed) { return run(chosen, memory, timed); });
 }

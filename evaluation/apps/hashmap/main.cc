@@ -63,15 +63,15 @@ std::uint64_t look_up(const table& all, const options& chosen, memory::runtime& 
 int main(int count, char** arguments) {
   options chosen;
   apps::program program("hashmap", "Looks keys up in a hash map of numbers and values of 64 bytes.");
-  program.add_number("--keys", chosen.keys, "in the map", 1u, 1u << 31);
-  program.add_number("--lookups", chosen.lookups, "of keys that are there", 1u, 1u << 31);
-  program.add_number("--zipf", chosen.zipf, "exponent of the keys' distribution; 0: uniform", 0.0, 10.0);
-  program.add_seed(chosen.seed, "the look-ups are a function of it");
+  program.options().add_number("--keys", chosen.keys, "in the map", 1u, 1u << 31);
+  program.options().add_number("--lookups", chosen.lookups, "of keys that are there", 1u, 1u << 31);
+  program.options().add_number("--zipf", chosen.zipf, "exponent of the keys' distribution; 0: uniform", 0.0, 10.0);
+  program.options().add_seed(chosen.seed, "the look-ups are a function of it");
   return program.run(count, arguments, [&](memory::runtime& memory, apps::phases& timed) {
     table all(memory);
     std::uint64_t checksum = 0;
     timed.run("generate", [&] { fill(all, chosen, memory); });
     timed.run("look_up", [&] { checksum = look_up(all, chosen, memory); });
-    return nlohmann::ordered_json{{"keys", all.size()}, {"checksum", fmt::format("{:016x}", checksum)}};
+    return evaluation::json{{"keys", all.size()}, {"checksum", fmt::format("{:016x}", checksum)}};
   });
 }

@@ -2,17 +2,17 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "apps/hinted.h"
 #include "apps/phases.h"
+#include "common/command_line.h"
+#include "common/json.h"
 #include "numbers.h"
 #include "sort.h"
 
@@ -26,17 +26,17 @@ struct options {
 };
 
 void print_json(const options& chosen, const apps::phases& all, double seconds, std::uint64_t checksum, bool verified) {
-  nlohmann::ordered_json phases;
+  evaluation::json phases;
   for (const apps::phase& one : all.all()) phases[one.name] = one.seconds;
-  const nlohmann::ordered_json report = {{"app", "psort"},
-                                         {"hinted", apps::has_hints},
-                                         {"elements", chosen.elements},
-                                         {"threads", chosen.threads},
-                                         {"seed", chosen.seed},
-                                         {"seconds", seconds},
-                                         {"phases", phases},
-                                         {"checksum", fmt::format("{:016x}", checksum)},
-                                         {"verified", verified}};
+  const evaluation::json report = {{"app", "psort"},
+                                   {"hinted", apps::has_hints},
+                                   {"elements", chosen.elements},
+                                   {"threads", chosen.threads},
+                                   {"seed", chosen.seed},
+                                   {"seconds", seconds},
+                                   {"phases", phases},
+                                   {"checksum", fmt::format("{:016x}", checksum)},
+                                   {"verified", verified}};
   fmt::print("{}\n", report.dump());
 }
 
@@ -79,15 +79,13 @@ int run(const options& chosen) {
 
 int main(int count, char** arguments) {
   options chosen;
-  CLI::App app{"Sorts random numbers of 8 bytes by parallel regular sampling, in twice their memory, and verifies it."};
-  app.add_option("--elements", chosen.elements, "how many numbers")
-      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 48))
-      ->capture_default_str();
-  app.add_option("--threads", chosen.threads, "how many threads (default: one for each processor)")
-      ->check(CLI::Range(1u, 1024u));
-  app.add_option("--seed", chosen.seed, "the numbers are a function of it")->capture_default_str();
-  app.add_flag("--json", chosen.json, "print one JSON object");
-  CLI11_PARSE(app, count, arguments);
+  evaluation::command_line line(
+      "Sorts random numbers of 8 bytes by parallel regular sampling, in twice their memory, and verifies it.");
+  line.add_number("--elements", chosen.elements, "how many numbers", 0, std::size_t{1} << 48);
+  line.add_number("--threads", chosen.threads, "how many threads", 1, 1024);
+  line.add_seed(chosen.seed, "the numbers are a function of it");
+  line.add_flag("--json", chosen.json, "print one JSON object");
+  if (const auto status = line.parse(count, arguments)) return *status;
   try {
     return run(chosen);
   } catch (const std::bad_alloc&) {

@@ -134,7 +134,7 @@ struct options {
   std::uint64_t seed = 1;
 };
 
-nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps::phases& timed) {
+evaluation::json run(const options& chosen, memory::runtime& memory, apps::phases& timed) {
   std::vector<file> files;
   for (std::size_t i = 0; i < chosen.files; ++i) files.emplace_back(memory);
   const auto all = [&](const char* phase, const auto& work) {
@@ -165,10 +165,10 @@ nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps:
 int main(int count, char** arguments) {
   options chosen;
   apps::program program("snappy", "Compresses files in memory with Snappy, and decompresses them again.");
-  program.add_number("--files", chosen.files, "how many, several at a time", 1u, 1u << 16);
-  program.add_size("--file-bytes", chosen.file_bytes, "size of each, such as 16M; about 2.5 times that is held",
-                   std::size_t{1} << 40);
-  program.add_seed(chosen.seed, "the contents are a function of it");
+  program.options().add_number("--files", chosen.files, "how many, several at a time", 1u, 1u << 16);
+  program.options().add_size("--file-bytes", chosen.file_bytes,
+                             "size of each, such as 16M; about 2.5 times that is held", std::size_t{1} << 40);
+  program.options().add_seed(chosen.seed, "the contents are a function of it");
   return program.run(count, arguments,
                      [&](memory::runtime& memory, apps::phases& timed) { return run(chosen, memory, timed); });
 }

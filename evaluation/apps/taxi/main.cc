@@ -2,22 +2,20 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "analyses.h"
 #include "apps/hinted.h"
 #include "apps/phases.h"
+#include "common/command_line.h"
+#include "common/json.h"
 #include "csv.h"
 #include "generator.h"
 
 namespace {
-
-using nlohmann::ordered_json;
 
 struct options {
   std::size_t rows = 1'000'000;
@@ -28,8 +26,8 @@ struct options {
 };
 
 // The results by the name of the analysis. Adds a phase of that name for each.
-ordered_json analyse(const taxi::trips& table, apps::phases& phases) {
-  ordered_json results;
+evaluation::json analyse(const taxi::trips& table, apps::phases& phases) {
+  evaluation::json results;
   const auto answer = [&](const char* name, const auto& analysis) {
     phases.run(name, [&] { results[name] = taxi::json(analysis()); });
   };
@@ -47,20 +45,20 @@ ordered_json analyse(const taxi::trips& table, apps::phases& phases) {
 }
 
 void print(const options& chosen, std::size_t rows, double loaded, const apps::phases& all,
-           const ordered_json& results) {
+           const evaluation::json& results) {
   const double seconds = all.seconds() - loaded;
   if (!chosen.json) {
     for (const apps::phase& one : all.all()) {
       fmt::print("{:<16}{:9.3f} s   {}\n", one.name, one.seconds,
-                 results.contains(one.name) ? results[one.name].dump() : fmt::format("{} trips", rows));
+                 results.contains(one.name) ? results.at(one.name).dump() : fmt::format("{} trips", rows));
     }
     fmt::print("{:<16}{:9.3f} s   without load\n", "analyses", seconds);
     return;
   }
-  ordered_json phases;
+  evaluation::json phases;
   for (const apps::phase& one : all.all()) phases[one.name] = one.seconds;
-  const ordered_json report = {{"app", "taxi"},      {"hinted", apps::has_hints}, {"rows", rows},
-                               {"seconds", seconds}, {"phases", phases},          {"results", results}};
+  const evaluation::json report = {{"app", "taxi"},      {"hinted", apps::has_hints}, {"rows", rows},
+                                   {"seconds", seconds}, {"phases", phases},          {"results", results}};
   fmt::print("{}\n", report.dump());
 }
 
@@ -72,7 +70,7 @@ void run(const options& chosen) {
   });
   if (!chosen.write_csv.empty()) taxi::write_csv_file(table, chosen.write_csv);
   const double loaded = phases.seconds();
-  const ordered_json results = analyse(table, phases);
+  const evaluation::json results = analyse(table, phases);
   print(chosen, table.rows(), loaded, phases, results);
 }
 
@@ -80,20 +78,14 @@ void run(const options& chosen) {
 
 int main(int count, char** arguments) {
   options chosen;
-  CLI::App app{"Nine analyses of taxi trips, generated or read, in about 80 bytes of memory a trip."};
-  CLI::Option* const rows = app.add_option("--rows", chosen.rows, "how many trips to generate")
-                                ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 48))
-                                ->capture_default_str();
-  CLI::Option* const seed =
-      app.add_option("--seed", chosen.seed, "the generated trips are a function of it")->capture_default_str();
-  CLI::Option* const write =
-      app.add_option("--write-csv", chosen.write_csv, "also write the generated trips to this file");
-  app.add_option("--csv", chosen.csv, "read this file, in the columns of the public data set")
-      ->excludes(rows)
-      ->excludes(seed)
-      ->excludes(write);
-  app.add_flag("--json", chosen.json, "print one JSON object");
-  CLI11_PARSE(app, count, arguments);
+  evaluation::command_line line("Nine analyses of taxi trips, generated or read, in about 80 bytes of memory a trip.");
+  line.add_number("--rows", chosen.rows, "how many trips to generate", 1, std::size_t{1} << 48);
+  line.add_seed(chosen.seed, "the generated trips are a function of it");
+  line.add_text("--write-csv", chosen.write_csv, "also write the generated trips to this file");
+  line.add_text("--csv", chosen.csv, "read this file, in the columns of the public data set");
+  line.exclude("--csv", {"--rows", "--seed", "--write-csv"});
+  line.add_flag("--json", chosen.json, "print one JSON object");
+  if (const auto status = line.parse(count, arguments)) return *status;
   try {
     run(chosen);
     return 0;

@@ -8,8 +8,8 @@ namespace {
 
 // A JSON object whose keys are numbers, as text.
 template <typename Value>
-nlohmann::ordered_json by_number(const std::map<unsigned, Value>& values) {
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+evaluation::json by_number(const std::map<unsigned, Value>& values) {
+  evaluation::json object = evaluation::json::object();
   for (const auto& [number, value] : values) {
     if constexpr (std::is_same_v<Value, counts>) {
       object[std::to_string(number)] = by_number(value);
@@ -22,35 +22,35 @@ nlohmann::ordered_json by_number(const std::map<unsigned, Value>& values) {
 
 }  // namespace
 
-nlohmann::ordered_json json(const counts& found) {
+evaluation::json json(const counts& found) {
   return by_number(found);
 }
 
-nlohmann::ordered_json json(const std::map<unsigned, counts>& found) {
+evaluation::json json(const std::map<unsigned, counts>& found) {
   return by_number(found);
 }
 
-nlohmann::ordered_json json(const medians& found) {
+evaluation::json json(const medians& found) {
   return by_number(found);
 }
 
-nlohmann::ordered_json json(const duration_summary& found) {
+evaluation::json json(const duration_summary& found) {
   return {{"shortest_s", found.shortest_s}, {"longest_s", found.longest_s}, {"mean_s", found.mean_s}};
 }
 
-nlohmann::ordered_json json(const stored_summary& found) {
+evaluation::json json(const stored_summary& found) {
   return {{"trips", found.trips}, {"share", found.share}};
 }
 
-nlohmann::ordered_json json(const distance_summary& found) {
+evaluation::json json(const distance_summary& found) {
   return {{"longest_km", found.longest_km}, {"mean_km", found.mean_km}, {"beyond_100_km", found.beyond_100_km}};
 }
 
-nlohmann::ordered_json json(const pickup_range& found) {
+evaluation::json json(const pickup_range& found) {
   return {{"first", text_of(found.first)}, {"last", text_of(found.last)}};
 }
 
-nlohmann::ordered_json json(const pickup_counts& found) {
+evaluation::json json(const pickup_counts& found) {
   return {{"by_hour", by_number(found.by_hour)},
           {"by_day", by_number(found.by_day)},
           {"by_month", by_number(found.by_month)}};

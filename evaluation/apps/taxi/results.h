@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "calendar.h"
+#include "common/json.h"
 #include "trips.h"
 
 namespace taxi {
@@ -56,13 +56,13 @@ struct pickup_counts {
 // In seconds, by day or month.
 using medians = std::map<unsigned, double>;
 
-[[nodiscard]] nlohmann::ordered_json json(const counts& found);
-[[nodiscard]] nlohmann::ordered_json json(const std::map<unsigned, counts>& found);
-[[nodiscard]] nlohmann::ordered_json json(const medians& found);
-[[nodiscard]] nlohmann::ordered_json json(const duration_summary& found);
-[[nodiscard]] nlohmann::ordered_json json(const stored_summary& found);
-[[nodiscard]] nlohmann::ordered_json json(const distance_summary& found);
-[[nodiscard]] nlohmann::ordered_json json(const pickup_range& found);
-[[nodiscard]] nlohmann::ordered_json json(const pickup_counts& found);
+[[nodiscard]] evaluation::json json(const counts& found);
+[[nodiscard]] evaluation::json json(const std::map<unsigned, counts>& found);
+[[nodiscard]] evaluation::json json(const medians& found);
+[[nodiscard]] evaluation::json json(const duration_summary& found);
+[[nodiscard]] evaluation::json json(const stored_summary& found);
+[[nodiscard]] evaluation::json json(const distance_summary& found);
+[[nodiscard]] evaluation::json json(const pickup_range& found);
+[[nodiscard]] evaluation::json json(const pickup_counts& found);
 
 }  // namespace taxi

@@ -3,7 +3,6 @@
 // with the parameters of Graph500.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "apps/random.h"
+#include "common/command_line.h"
 
 namespace {
 
@@ -110,13 +110,13 @@ std::uint64_t search(const graph& searched, std::uint32_t source, unsigned threa
 
 int main(int count, char** arguments) try {
   options chosen;
-  CLI::App parser("Builds a random graph and searches it breadth first.");
-  parser.add_option("--scale", chosen.scale, "2 to the power of it are the vertices")->check(CLI::Range(4u, 30u));
-  parser.add_option("--edges", chosen.edges_per_vertex, "for each vertex")->check(CLI::Range(1u, 1024u));
-  parser.add_option("--searches", chosen.searches, "from different vertices")->check(CLI::Range(1u, 1000u));
-  parser.add_option("--threads", chosen.threads, "of the program")->check(CLI::Range(1u, 256u));
-  parser.add_option("--seed", chosen.seed, "of the edges");
-  CLI11_PARSE(parser, count, arguments);
+  evaluation::command_line line("Builds a random graph and searches it breadth first.");
+  line.add_number("--scale", chosen.scale, "2 to the power of it are the vertices", 4, 30);
+  line.add_number("--edges", chosen.edges_per_vertex, "for each vertex", 1, 1024);
+  line.add_number("--searches", chosen.searches, "from different vertices", 1, 1000);
+  line.add_number("--threads", chosen.threads, "of the program", 1, 256);
+  line.add_seed(chosen.seed, "of the edges");
+  if (const auto status = line.parse(count, arguments)) return *status;
   const auto start = std::chrono::steady_clock::now();
   const graph built = build(chosen);
   std::uint64_t checksum = 0;

@@ -2,16 +2,17 @@
 // them.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <thread>
 #include <vector>
 
 #include "apps/random.h"
 #include "apps/web/zipf.h"
+#include "common/command_line.h"
 
 namespace {
 
@@ -52,17 +53,15 @@ std::uint64_t use(std::vector<std::uint64_t>& memory, const options& chosen, uns
 
 int main(int count, char** arguments) try {
   options chosen;
-  CLI::App parser("Reads random pages.");
-  parser.add_option("--bytes", chosen.bytes, "of memory, rounded down to a power of two")
-      ->transform(CLI::AsSizeValue(false));
-  parser.add_option("--reads", chosen.reads, "of each thread");
-  parser.add_option("--zipf", chosen.zipf, "exponent of the distribution; 0: uniform")->check(CLI::Range(0.0, 4.0));
-  parser
-      .add_option("--written", chosen.written_percent, "percent of the reads that are followed by a write to the page")
-      ->check(CLI::Range(0u, 100u));
-  parser.add_option("--threads", chosen.threads, "of the program")->check(CLI::Range(1u, 256u));
-  parser.add_option("--seed", chosen.seed, "of the reads");
-  CLI11_PARSE(parser, count, arguments);
+  evaluation::command_line line("Reads random pages.");
+  line.add_size("--bytes", chosen.bytes, "of memory, rounded down to a power of two", std::size_t{1} << 48);
+  line.add_number("--reads", chosen.reads, "of each thread", 0, std::numeric_limits<std::uint64_t>::max());
+  line.add_number("--zipf", chosen.zipf, "exponent of the distribution; 0: uniform", 0, 4);
+  line.add_number("--written", chosen.written_percent, "percent of the reads that are followed by a write to the page",
+                  0, 100);
+  line.add_number("--threads", chosen.threads, "of the program", 1, 256);
+  line.add_seed(chosen.seed, "of the reads");
+  if (const auto status = line.parse(count, arguments)) return *status;
   std::uint64_t pages = 1;
   while (2 * pages * page_bytes <= chosen.bytes) pages *= 2;
   std::vector<std::uint64_t> memory(pages * words_a_page);

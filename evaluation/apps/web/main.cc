@@ -1,14 +1,15 @@
 // web: a synthetic web front end, and the load on it. evaluation/apps/README.md says how to run it.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "common/command_line.h"
+#include "common/json.h"
 #include "load.h"
 
 namespace {
@@ -19,35 +20,23 @@ struct options {
   web::load_options load;
 };
 
-void declare(CLI::App& parser, options& into) {
-  parser.add_option("--keys", into.site.keys, "keys in the hash table, about 26 bytes each")
-      ->check(CLI::Range(1u, 1u << 31))
-      ->capture_default_str();
-  parser.add_option("--elements", into.site.elements, "elements of the array, 8 KiB each")
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 32))
-      ->capture_default_str();
-  parser.add_option("--zipf", into.site.zipf, "exponent of the keys' distribution; 0: uniform")
-      ->check(CLI::Range(0.0, 10.0))
-      ->capture_default_str();
-  parser.add_option("--threads", into.load.threads, "threads that answer; on far containers, each runs 8 fibers")
-      ->check(CLI::Range(1u, 256u))
-      ->capture_default_str();
-  parser.add_option("--rate", into.load.rate, "requests a second, as a Poisson process")
-      ->check(CLI::Range(0.001, 1e8))
-      ->capture_default_str();
-  parser.add_option("--seconds", into.load.seconds, "how long to make requests")
-      ->check(CLI::Range(0.001, 1e6))
-      ->capture_default_str();
-  parser.add_option("--closed-loop", into.load.closed_loop, "answer N requests one after the other, without a rate")
-      ->type_name("N");
-  parser.add_option("--seed", into.load.seed, "of the requests")->capture_default_str();
+void declare(evaluation::command_line& line, options& into) {
+  line.add_number("--keys", into.site.keys, "keys in the hash table, about 26 bytes each", 1, 1u << 31);
+  line.add_number("--elements", into.site.elements, "elements of the array, 8 KiB each", 1, std::uint64_t{1} << 32);
+  line.add_number("--zipf", into.site.zipf, "exponent of the keys' distribution; 0: uniform", 0, 10);
+  line.add_number("--threads", into.load.threads, "threads that answer; on far containers, each runs 8 fibers", 1, 256);
+  line.add_number("--rate", into.load.rate, "requests a second, as a Poisson process", 0.001, 1e8);
+  line.add_number("--seconds", into.load.seconds, "how long to make requests", 0.001, 1e6);
+  line.add_number("--closed-loop", into.load.closed_loop,
+                  "answer so many requests one after the other, without a rate; 0: with it", 0,
+                  std::numeric_limits<std::uint64_t>::max());
+  line.add_seed(into.load.seed, "of the requests");
   if (web::is_far) {
-    parser.add_option("--local", into.site.local_bytes, "local memory for table and array, such as 64M")
-        ->transform(CLI::AsSizeValue(false))
-        ->default_str("64M");
-    parser.add_option("--far", into.site.far, "the far tier, as for `farheap run`")->capture_default_str();
+    line.add_size("--local", into.site.local_bytes, "local memory for table and array, such as 64M",
+                  std::size_t{1} << 48);
+    line.add_text("--far", into.site.far, "the far tier, as for `farheap run`");
   }
-  parser.add_flag("--json", into.json, "one JSON object");
+  line.add_flag("--json", into.json, "one JSON object");
 }
 
 // The smallest latency that at least this part of the requests did not exceed.
@@ -65,13 +54,13 @@ void print(const web::measurement& result, const std::string& far, bool json) {
   const double p999 = percentile_us(result, 0.999);
   const std::string checksum = fmt::format("{:016x}", result.checksum);
   if (json) {
-    const nlohmann::ordered_json object = {{"app", "web"},
-                                           {"requests", result.requests},
-                                           {"seconds", result.seconds},
-                                           {"throughput", throughput},
-                                           {"latency_us", {{"p50", p50}, {"p90", p90}, {"p99", p99}, {"p99.9", p999}}},
-                                           {"checksum", checksum},
-                                           {"far", nlohmann::ordered_json::parse(far)}};
+    const evaluation::json object = {{"app", "web"},
+                                     {"requests", result.requests},
+                                     {"seconds", result.seconds},
+                                     {"throughput", throughput},
+                                     {"latency_us", {{"p50", p50}, {"p90", p90}, {"p99", p99}, {"p99.9", p999}}},
+                                     {"checksum", checksum},
+                                     {"far", evaluation::json::parse(far)}};
     fmt::print("{}\n", object.dump());
     return;
   }
@@ -85,10 +74,10 @@ void print(const web::measurement& result, const std::string& far, bool json) {
 
 int main(int count, char** arguments) try {
   options chosen;
-  CLI::App parser(std::string("A web front end on ") + (web::is_far ? "far containers" : "plain memory") +
-                  ": 32 look-ups, 8 KiB encrypted and compressed a request.");
-  declare(parser, chosen);
-  CLI11_PARSE(parser, count, arguments);
+  evaluation::command_line line(std::string("A web front end on ") + (web::is_far ? "far containers" : "plain memory") +
+                                ": 32 look-ups, 8 KiB encrypted and compressed a request.");
+  declare(line, chosen);
+  if (const auto status = line.parse(count, arguments)) return *status;
   chosen.site.threads = chosen.load.threads;
   const std::unique_ptr<web::site> site = web::open_site(chosen.site);
   const web::measurement measured = web::run(*site, chosen.load);

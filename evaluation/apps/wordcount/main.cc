@@ -112,7 +112,7 @@ void count_visitors(counts& all, counts& seen, const text& input, memory::runtim
 }
 
 // The most frequent ones, and a checksum of all, in any order.
-nlohmann::ordered_json summarise(const counts& all) {
+evaluation::json summarise(const counts& all) {
   constexpr std::size_t shown = 5;
   std::vector<std::pair<std::uint64_t, std::string>> top;
   std::uint64_t checksum = 0;
@@ -128,12 +128,12 @@ nlohmann::ordered_json summarise(const counts& all) {
     top.pop_back();
   });
   std::ranges::sort(top, std::greater());
-  nlohmann::ordered_json most;
+  evaluation::json most;
   for (const auto& [count, name] : top) most[name] = count;
   return {{"distinct", all.size()}, {"counted", sum}, {"checksum", fmt::format("{:016x}", checksum)}, {"most", most}};
 }
 
-nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps::phases& timed) {
+evaluation::json run(const options& chosen, memory::runtime& memory, apps::phases& timed) {
   text input(memory);
   timed.run("generate", [&] {
     const generator parts(chosen);
@@ -145,7 +145,7 @@ nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps:
     if (chosen.job == "words") return count_words(all, input, memory);
     count_visitors(all, seen, input, memory);
   });
-  nlohmann::ordered_json results;
+  evaluation::json results;
   timed.run("summarise", [&] { results = summarise(all); });
   return results;
 }
@@ -155,11 +155,11 @@ nlohmann::ordered_json run(const options& chosen, memory::runtime& memory, apps:
 int main(int count, char** arguments) {
   options chosen;
   apps::program program("wordcount", "Counts the words of a text, or the visitors of web pages, by MapReduce.");
-  program.add_choice("--job", chosen.job, "what to count", {"words", "visitors"});
-  program.add_size("--bytes", chosen.bytes, "of the input, such as 64M", std::size_t{1} << 44);
-  program.add_number("--distinct", chosen.distinct, "words or pages to draw from", 1u, 1u << 31);
-  program.add_number("--zipf", chosen.zipf, "exponent of their distribution; 0: uniform", 0.0, 10.0);
-  program.add_seed(chosen.seed, "the input is a function of it");
+  program.options().add_choice("--job", chosen.job, "what to count", {"words", "visitors"});
+  program.options().add_size("--bytes", chosen.bytes, "of the input, such as 64M", std::size_t{1} << 44);
+  program.options().add_number("--distinct", chosen.distinct, "words or pages to draw from", 1u, 1u << 31);
+  program.options().add_number("--zipf", chosen.zipf, "exponent of their distribution; 0: uniform", 0.0, 10.0);
+  program.options().add_seed(chosen.seed, "the input is a function of it");
   return program.run(count, arguments,
                      [&](memory::runtime& memory, apps::phases& timed) { return run(chosen, memory, timed); });
 }
