@@ -75,7 +75,7 @@ TEST(command_line, refuses_what_is_wrong_and_names_it) {
                                                                     {"--bytes", "2T"},
                                                                     {"--bytes", "many"},
                                                                     {"--job", "letters"},
-                                                                    {"--seed", "-1"},
+                                                                    {"--seed", "one"},
                                                                     {"--other"},
                                                                     {"--file", "x", "--seed", "2"},
                                                                     {"--file", "x", "--bytes", "1M"}})) {
