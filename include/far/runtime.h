@@ -110,8 +110,8 @@ class FAR_API runtime {
   std::invoke_result_t<F> run(F&& body) {
     return spawn([&body]() -> std::invoke_result_t<F> { return std::invoke(std::forward<F>(body)); }).join();
   }
-  // Runs `body`, which is copied or moved, on a new fiber; the task gives what it returns, and is joined or destroyed
-  // before the runtime is. A fiber that waits for a far object lets others run. Throws std::system_error when there is
+  // Runs `body`, which is copied or moved, on a new fiber; the task gives what it returns, also after the runtime has
+  // ended, which waits for its fibers. What is returned holds no far pointer then. A fiber that waits for a far object lets others run. Throws std::system_error when there is
   // no memory for its stack, and what copying or moving `body` throws.
   template <typename F>
     requires std::invocable<std::decay_t<F>>

@@ -1,7 +1,9 @@
 #include "fiber/control_block.h"
 
 #include <cstdio>
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -26,6 +28,14 @@ control_block& control_block::create_on(stack on, std::size_t closure_bytes) {
   block->who.of_fiber = true;
   block->closure = reinterpret_cast<std::byte*>(block) - round_up(closure_bytes, line_bytes);
   return *block;
+}
+
+void control_block::drop_reference(control_block& one) noexcept {
+  if (one.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const std::shared_ptr<stack_pool> stacks = std::move(one.stacks);
+  const stack memory = one.memory;
+  one.~control_block();
+  stacks->give_back(memory);
 }
 
 }  // namespace far::fiber

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "fiber/context.h"
 #include "fiber/identity.h"
@@ -33,6 +34,7 @@ struct control_block {
 
   context where;
   stack memory;
+  std::shared_ptr<stack_pool> stacks;  // where it goes back; a handle may outlive the scheduler
   scheduler_state* owner = nullptr;
   worker* home = nullptr;         // where it ran last: foreign threads make it ready there
   worker* pinned = nullptr;       // when set, only this worker may run it
@@ -69,6 +71,8 @@ struct control_block {
   // largest_closure_bytes.
   static constexpr std::size_t largest_closure_bytes = 1024;
   [[nodiscard]] static control_block& create_on(stack on, std::size_t closure_bytes);
+  // The last one gives its stack back. Requires: nothing runs on it then.
+  static void drop_reference(control_block& one) noexcept;
 
   [[nodiscard]] static waiter* ended() noexcept { return reinterpret_cast<waiter*>(std::uintptr_t{1}); }
   [[nodiscard]] static waiter* notified() noexcept { return reinterpret_cast<waiter*>(std::uintptr_t{2}); }

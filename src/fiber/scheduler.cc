@@ -37,7 +37,7 @@ bool handle::join_until(time_point deadline) noexcept {
 void handle::detach() noexcept {
   FAR_CHECK_USE(joinable(), "detach a handle that has a fiber");
   control_block* const fiber = std::exchange(fiber_, nullptr);
-  fiber->owner->drop_reference(*fiber);
+  control_block::drop_reference(*fiber);
 }
 
 scheduler::scheduler(const scheduler_options& chosen) : state_(std::make_unique<scheduler_state>(chosen)) {}

@@ -60,7 +60,8 @@ class scheduler {
  public:
   // Starts the workers. Throws std::system_error when the system refuses a thread.
   explicit scheduler(const scheduler_options& chosen = {});
-  // Waits until every fiber has ended. Requires: not called on one of them, and no OS thread waits for one of them.
+  // Waits until every fiber has ended. Requires: not called on one of them. Handles may be joined at the same time, and
+  // afterwards.
   ~scheduler();
   scheduler(const scheduler&) = delete;
   scheduler& operator=(const scheduler&) = delete;

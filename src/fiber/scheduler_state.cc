@@ -84,9 +84,10 @@ void scheduler_state::wait_for_all() noexcept {
 // ---- fibers ----
 
 control_block& scheduler_state::create(const spawn_options& how, std::size_t closure_bytes) {
-  const stack memory = stacks_.take(how.stack_bytes != 0 ? how.stack_bytes : default_stack_bytes());
+  const stack memory = stacks_->take(how.stack_bytes != 0 ? how.stack_bytes : default_stack_bytes());
   control_block& fresh = control_block::create_on(memory, closure_bytes);
   fresh.owner = this;
+  fresh.stacks = stacks_;
   fresh.usual = how.level;
   fresh.number = spawned_.fetch_add(1, std::memory_order_relaxed) + 1;
   worker::prepare(fresh);
@@ -97,7 +98,7 @@ control_block& scheduler_state::create(const spawn_options& how, std::size_t clo
 
 void scheduler_state::discard(control_block& fresh) noexcept {
   fresh.references.store(1, std::memory_order_relaxed);
-  drop_reference(fresh);
+  control_block::drop_reference(fresh);
   if (live_.fetch_sub(1, std::memory_order_acq_rel) == 1) drained_.wake();
 }
 
@@ -147,15 +148,8 @@ void scheduler_state::note_end(control_block& ended) noexcept {
   waiter* const joiner = ended.joiner.exchange(control_block::ended(), std::memory_order_acq_rel);
   if (joiner != nullptr) joiner->wake();
   ended.joiner.store(control_block::notified(), std::memory_order_release);
-  drop_reference(ended);
+  control_block::drop_reference(ended);
   if (live_.fetch_sub(1, std::memory_order_acq_rel) == 1) drained_.wake();
-}
-
-void scheduler_state::drop_reference(control_block& owner) noexcept {
-  if (owner.references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  const stack memory = owner.memory;
-  owner.~control_block();
-  stacks_.give_back(memory);
 }
 
 // ---- idle workers ----
@@ -258,7 +252,7 @@ statistics scheduler_state::snapshot() const noexcept {
   sum.roused = roused_.load(std::memory_order_relaxed);
   sum.blocking_calls = helpers.calls();
   sum.helpers = helpers.threads();
-  sum.stack_bytes = stacks_.mapped_bytes();
+  sum.stack_bytes = stacks_->mapped_bytes();
   return sum;
 }
 

@@ -36,7 +36,6 @@ class scheduler_state {
   // The caller owns it: it claimed its waiter, or the fiber has just left its stack. Any thread.
   void make_ready(control_block& one) noexcept;
   void note_end(control_block& ended) noexcept;
-  void drop_reference(control_block& owner) noexcept;
 
   // ---- for workers ----
 
@@ -82,7 +81,7 @@ class scheduler_state {
   void push_from_outside(control_block& one) noexcept;
 
   std::vector<std::unique_ptr<worker>> workers_;
-  stack_pool stacks_;
+  const std::shared_ptr<stack_pool> stacks_ = std::make_shared<stack_pool>();
   const std::uint64_t idle_spin_ns_;
   std::atomic<bool> stopping_{false};
   std::atomic<unsigned> next_home_{0};

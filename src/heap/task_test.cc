@@ -106,6 +106,18 @@ TEST_F(task_test, a_runtime_waits_for_its_fibers) {
   EXPECT_EQ(reads, 200);
 }
 
+TEST_F(task_test, a_task_may_be_joined_after_its_runtime_has_ended) {
+  task<int> left;
+  {
+    runtime farheap(on(2));
+    left = farheap.spawn([] {
+      this_fiber::sleep_for(std::chrono::milliseconds(20));
+      return 7;
+    });
+  }
+  EXPECT_EQ(left.join(), 7);
+}
+
 TEST_F(task_test, a_second_process_wide_runtime_leaves_the_first) {
   runtime_options chosen = heap::small_runtime();
   chosen.process_wide = true;
