@@ -390,6 +390,24 @@ TEST_F(directed, a_block_is_filled_that_is_half_guarded_because_the_kernel_canno
   EXPECT_EQ(kernel_.present_pages(), 0u);
 }
 
+TEST_F(directed, a_block_is_freed_that_the_kernel_has_refused_to_guard_as_a_whole) {
+  const page_range range{0, 300};
+  ASSERT_TRUE(engine_->ranges().allocate(range));
+  write({10, 1});
+  kernel_.set_faults({.failing_guards = 1000});
+  engine_->eviction().evict(range);
+  kernel_.set_faults({});
+  EXPECT_EQ(kernel_.touch(0, true), simulated_kernel::fault::none) << "the block is open";
+  engine_->ranges().release(range);
+  expected_.forget(range);
+  EXPECT_EQ(kernel_.present_pages(), 0u);
+  ASSERT_TRUE(engine_->ranges().allocate_guarded(range));
+  write(range);
+  engine_->eviction().evict(range);
+  check(range);
+  engine_->ranges().release(range);
+}
+
 TEST_F(directed, a_block_is_allocated_again_that_the_kernel_did_not_unguard) {
   const page_range range{0, 300};
   for (const bool opens : {true, false}) {

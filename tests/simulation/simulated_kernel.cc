@@ -248,10 +248,8 @@ result<void> simulated_kernel::guard(page_range range) {
   const bool asked_before = refused_to_populate_ >= range.first && refused_to_populate_ < range.end();
   if (asked_before) refused_to_populate_ = no_page;
   if (!asked_before && random_.chance(faults_.failing_guards)) {
-    if (random_.chance(faults_.failing_unguards)) {
-      set_guarded({range.first, range.count / 2}, true, "guard");
-      note_refusal(range);
-    }
+    if (random_.chance(faults_.failing_unguards)) set_guarded({range.first, range.count / 2}, true, "guard");
+    note_refusal(range);
     return error{"cannot guard a range: the simulated kernel refuses", ENOMEM};
   }
   set_guarded(range, true, "guard");

@@ -101,7 +101,9 @@ class simulated_kernel final : public platform::address_space {
     bool present = false;
     bool write_protected = false;
     bool guarded = false;
-    bool refused = false;  // guarded or not: the kernel has refused to change that
+    // The kernel has refused to change whether it is guarded, and does not tell how far it went: asking for what is so
+    // already is no mistake.
+    bool refused = false;
     bool locked = false;
     bool dropped_behind = false;
     bool ever_dropped_behind = false;
