@@ -129,7 +129,7 @@ void cluster::clear_weather() {
 void cluster::wait_until_whole() {
   const std::uint64_t since = threads_.slices();
   while (!is_whole()) {
-    if (threads_.slices() - since > longest_wait_slices) {
+    if (threads_.is_stuck_since(since)) {
       books_->describe();
       describe_servers();
       fail("the copies are never whole again");

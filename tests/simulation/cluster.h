@@ -38,8 +38,6 @@ struct cluster_options {
 class cluster {
  public:
   static constexpr std::size_t most_servers = 4;
-  // How long something is waited for in vain before the run is called stuck.
-  static constexpr std::uint64_t longest_wait_slices = 9'000'000;
 
   cluster(scheduler& threads, random_source& random, const cluster_options& chosen);
   virtual ~cluster();
@@ -69,6 +67,9 @@ class cluster {
   // ends. The second returns for how long the child should outlive it, to show what its end has changed.
   virtual void be_in_child() {}
   [[nodiscard]] virtual std::uint64_t end_parent() { return 0; }
+  // In some runs, once the program has ended: the memory of a server is damaged, `read` reads everything that is remote
+  // and makes it remote again, and whoever noticed has mended it. Requires: every copy is whole.
+  virtual void outlive_damage(const std::function<void()>& /*read*/) {}
   // In some runs, once the program has ended: the client is stopped for longer than any server keeps what it has stored
   // there. Returns whether it was; what has not come back before is lost then. Requires: every copy is whole.
   [[nodiscard]] virtual bool outlive_leases() { return false; }

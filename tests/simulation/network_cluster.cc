@@ -13,6 +13,11 @@
 namespace far::simulation {
 namespace {
 
+// The threads of a program may have their functions behind one another on one connection, and behind the start of the
+// functions' process. All of them get a quarter of the time that a request may take.
+constexpr std::uint64_t most_functions = 6;
+constexpr std::uint64_t function_parts = 4 * most_functions;
+
 // What devices take never keeps anybody else from having memory.
 constexpr std::uint64_t blocks_for_devices = 1'000;
 
@@ -57,7 +62,9 @@ network_cluster::network_cluster(scheduler& threads, random_source& random, cons
   // taken for one that is not, so one at a time is in trouble, or all are, when the client is cut off.
   const std::uint64_t windows = 2 + 2 * busy_bytes / network_.options().window_bytes;
   const std::uint64_t slices = random.one_of<std::uint64_t>({2000, 6000}) + chosen.code_slices;
-  timeout_ns_ = 2 * windows * chosen.maximum_delay_ns + slices * chosen.slice_ns + freezing_ns_;
+  const std::uint64_t without_functions_ns =
+      2 * windows * chosen.maximum_delay_ns + slices * chosen.slice_ns + freezing_ns_;
+  timeout_ns_ = without_functions_ns * 4 / 3;
   trace("delays up to %llu ns, %llu bytes on their way, segments of %llu bytes, transfers may take %llu ns",
         static_cast<unsigned long long>(chosen.maximum_delay_ns),
         static_cast<unsigned long long>(network_.options().window_bytes),
@@ -132,7 +139,7 @@ void network_cluster::end_users() {
   const std::uint64_t since = threads_.slices();
   for (const auto& user : users_) {
     while (!user->has_ended()) {
-      if (threads_.slices() - since > longest_wait_slices) fail("a device never comes to its end");
+      if (threads_.is_stuck_since(since)) fail("a device never comes to its end");
       threads_.sleep(100 * chosen_.slice_ns);
     }
   }
@@ -181,7 +188,9 @@ void network_cluster::make_servers(std::uint64_t capacity_slots) {
             .stuck_per_mille = random_.one_of<std::uint64_t>({0, 50, 300}),
             .slice_ns = chosen_.slice_ns,
             .tokens = tokens_,
-            .devices = {.longest_call_ns = timeout_ns_ / 8, .deadline_ns = timeout_ns_ / 2}});
+            .devices = {.longest_call_ns = timeout_ns_ / 8,
+                        .deadline_ns = timeout_ns_ / 2,
+                        .longest_function_ns = timeout_ns_ / function_parts}});
   }
 }
 
@@ -330,6 +339,24 @@ std::uint64_t network_cluster::end_parent() {
   const scheduler::uninterrupted body;
   for (std::size_t i = 0; i < server_count(); ++i) network_.break_others(i);
   return std::min(2 * (least_silence_ns_ + least_grace_ns_), longest_absence_timeouts * timeout_ns_);
+}
+
+// All of a server's pages, so that mostly some are read there. Not where pages may move: see damage().
+void network_cluster::outlive_damage(const std::function<void()>& read) {
+  if (has_late() || !random_.chance(200)) return;
+  network_server& victim = *servers_[random_.below(server_count())];
+  trace("%8llu %s is damaged", static_cast<unsigned long long>(threads_.slices()), victim.name().c_str());
+  {
+    const scheduler::uninterrupted body;
+    has_damaged_ = true;
+    victim.damage(1000);
+  }
+  read();
+  {
+    const scheduler::uninterrupted body;
+    victim.undo_damage();
+  }
+  wait_until_whole();
 }
 
 // Each server must have ended the client's session by then, and what comes of it is the client's to tell.

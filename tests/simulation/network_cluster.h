@@ -25,6 +25,7 @@ class network_cluster final : public cluster {
   void stop() override;
   void be_in_child() override;
   [[nodiscard]] std::uint64_t end_parent() override;
+  void outlive_damage(const std::function<void()>& read) override;
   [[nodiscard]] bool outlive_leases() override;
   void outlive_patience(const std::function<bool()>& read) override;
   [[nodiscard]] std::vector<count> counted() const override;

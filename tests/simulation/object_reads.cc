@@ -132,7 +132,7 @@ object_reads::object_reads(scheduler& threads, random_source& random, model& exp
 void object_reads::wait_for(engine::object_reader& reader, watched_read& one) {
   const std::uint64_t since = threads_.slices();
   while (one.is_watched) {
-    if (threads_.slices() - since > simulated_pager::longest_wait_slices) {
+    if (threads_.is_stuck_since(since)) {
       fail("a read of page %llu never ends", static_cast<unsigned long long>(one.page));
     }
     {

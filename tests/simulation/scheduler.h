@@ -37,10 +37,11 @@ class simulated_clock final : public platform::clock {
 };
 
 struct schedule {
-  std::uint64_t slice_blocks = 100;      // basic blocks of the engine in a slice, on average
-  std::uint64_t switch_per_mille = 500;  // at how many of the switch points
-  std::uint64_t slice_ns = 1000;         // the mean time of a slice
-  std::uint64_t freeze_per_mille = 0;    // of the slices end with the thread not running for a long time
+  std::uint64_t slice_blocks = 100;               // basic blocks of the engine in a slice, on average
+  std::uint64_t switch_per_mille = 500;           // at how many of the switch points
+  std::uint64_t slice_ns = 1000;                  // the mean time of a slice
+  std::uint64_t freeze_per_mille = 0;             // of the slices end with the thread not running for a long time
+  std::uint64_t longest_wait_slices = 9'000'000;  // a wait that lasts longer will never end
 };
 
 using thread_id = std::size_t;
@@ -135,6 +136,10 @@ class scheduler {
   [[nodiscard]] static moment now();
 
   [[nodiscard]] std::uint64_t slices() const { return slices_; }
+  // Whether somebody who has waited since then, for so many things one after another, waits in vain.
+  [[nodiscard]] bool is_stuck_since(std::uint64_t slice, std::uint64_t waits = 1) const {
+    return slices_ - slice > waits * chosen_.longest_wait_slices;
+  }
   // Differs between runs that differ in any choice.
   [[nodiscard]] std::uint64_t digest() const { return digest_; }
   void note(std::uint64_t value) { digest_ = scramble(digest_ ^ value) + value; }

@@ -138,7 +138,7 @@ void simulated_cluster::take_away(std::size_t server) {
     const std::uint64_t since = threads_.slices();
     servers_[server]->set_draining(true);
     while (groups_on(server) > 0) {
-      if (threads_.slices() - since > longest_wait_slices) fail("a server that is to end is never empty");
+      if (threads_.is_stuck_since(since)) fail("a server that is to end is never empty");
       threads_.sleep(drain_step_slices * chosen_.slice_ns);
     }
   }

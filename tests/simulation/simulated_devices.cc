@@ -54,7 +54,8 @@ class simulated_devices::body final : public server::device_body {
     hangs_ = computes && asked.code == ledger_hang;
     is_dead_ |= computes && asked.code == ledger_crash;
     deadline_ns_ = deadline_ns;
-    due_ns_ = now_ns + owner_.random_.below(owner_.chosen_.longest_call_ns + 1);
+    const device_speed& speed = owner_.chosen_;
+    due_ns_ = now_ns + owner_.random_.below((calls_functions_ ? speed.longest_function_ns : speed.longest_call_ns) + 1);
     if (hangs_ || is_dead_) return;
     const wire::device_reply said = runner_.run(asked);
     reply_.resize(wire::device_reply_bytes);
@@ -79,7 +80,8 @@ simulated_devices::simulated_devices(random_source& random, const device_speed& 
   plugins[0].name = ledger_plugin().name;
   plugins[1].name = digest_plugin().name;
   plugins[1].version = digest_plugin().version;
-  for (server::loaded_plugin& one : plugins) one.chosen.deadline_ns = chosen.deadline_ns;
+  plugins[0].chosen.deadline_ns = chosen.deadline_ns;
+  plugins[1].chosen.deadline_ns = chosen.longest_function_ns;
   host_ = server::device_host::simulate(plugins, [this](const server::loaded_plugin& of, std::size_t window_bytes) {
     const far_device_functions& plugin = of.name == digest_plugin().name ? digest_plugin() : ledger_plugin();
     // Some systems have none.

@@ -14,6 +14,8 @@ namespace far::simulation {
 struct device_speed {
   std::uint64_t longest_call_ns = 0;  // of one that does not hang
   std::uint64_t deadline_ns = 0;      // that the server permits
+  // The same for functions, and the start of their process: the requests behind a function on its connection wait.
+  std::uint64_t longest_function_ns = 0;
 };
 
 class simulated_devices {

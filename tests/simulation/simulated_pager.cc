@@ -61,7 +61,7 @@ void simulated_pager::enter() noexcept {
   {
     const scheduler::uninterrupted body;
     const auto found = missing_.find(threads_.current());
-    if (found != missing_.end() && threads_.slices() - found->second.since_slices > longest_wait_slices) {
+    if (found != missing_.end() && threads_.is_stuck_since(found->second.since_slices)) {
       fail("the miss of page %llu is never resolved", static_cast<unsigned long long>(found->second.page));
     }
   }

@@ -55,9 +55,6 @@ class simulated_pager final : public engine::host, public engine::page_bringer, 
   void unpin(page_id page);
   void wake_reclaimer() { threads_.wake(reclaimer_); }
 
-  // An access that is not resolved after so many slices never will be.
-  static constexpr std::uint64_t longest_wait_slices = 10'000'000;
-
  private:
   // The pager's knowledge of a thread while it resolves a miss.
   struct missing_thread {
