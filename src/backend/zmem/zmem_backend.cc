@@ -6,7 +6,6 @@
 #include "backend/uri.h"
 #include "backend/zmem/zmem_channel.h"
 #include "base/units.h"
-#include "platform/clock.h"
 #include "platform/local_memory.h"
 #include "platform/system_memory.h"
 
@@ -39,6 +38,7 @@ constexpr std::uint64_t look_when_short_ns = 100'000'000;
 constexpr speed lz4_speed{1500, 3'500'000'000};
 constexpr speed zstd_speed{4500, 1'000'000'000};
 
+const platform::monotonic_clock machine_clock;
 std::atomic<shared_takings*> shared_by_all{nullptr};
 
 std::uint64_t default_capacity_bytes() {
@@ -121,6 +121,7 @@ zmem_backend::zmem_backend(const zmem_options& chosen)
     : codec_(chosen.codec),
       leave_bytes_(chosen.leave_bytes),
       available_bytes_(chosen.available_bytes),
+      time_(chosen.clock != nullptr ? *chosen.clock : machine_clock),
       shared_(chosen.shared != nullptr ? *chosen.shared : own_),
       may_take_(pages_between_looks),
       slots_(chosen.slots),
@@ -195,7 +196,7 @@ bool zmem_backend::may_take(std::size_t count) {
 // there is nothing to take or to give back: programs that fit in their budget do without all but the first look.
 std::uint64_t zmem_backend::look_at_machine() {
   if (leave_bytes_ == 0) return no_tending;
-  const std::uint64_t now_ns = platform::monotonic_clock().now_ns();
+  const std::uint64_t now_ns = time_.now_ns();
   const bool is_known = look_at_ns_ != 0;
   if (is_known && !wants_look()) {
     if (slots_.used() == 0 && !machine_is_short_.load(std::memory_order_relaxed)) return look_ns;

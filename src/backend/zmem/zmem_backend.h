@@ -13,6 +13,7 @@
 #include "backend/slot_allocator.h"
 #include "backend/zmem/page_store.h"
 #include "base/spin_lock.h"
+#include "platform/clock.h"
 
 namespace far::backend {
 
@@ -35,6 +36,7 @@ struct zmem_options {
   std::function<std::optional<std::uint64_t>()> available_bytes = available_to_this_process;
   // With `leave_bytes`: what others take as well. nullptr: that of the process (count_together), or nothing.
   shared_takings* shared = nullptr;
+  const platform::clock* clock = nullptr;  // nullptr: the machine's; otherwise outlives the backend
 
   // Nothing if the system does not say.
   [[nodiscard]] static std::optional<std::uint64_t> available_to_this_process();
@@ -80,6 +82,7 @@ class zmem_backend final : public backend {
   const codec_choice codec_;
   const std::uint64_t leave_bytes_;
   const std::function<std::optional<std::uint64_t>()> available_bytes_;
+  const platform::clock& time_;
   // How many tiers of other processes take memory at the same time is not known, so between two looks at the machine
   // all that share a counter may take a part of what they have seen together. Each tier keeps for itself what the
   // counter was before its last look, and how much it may grow after that: so whatever the tiers do in which order, a

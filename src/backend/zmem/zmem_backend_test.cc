@@ -18,6 +18,12 @@ namespace {
 
 constexpr std::size_t pages = 64;
 
+class set_clock final : public platform::clock {
+ public:
+  [[nodiscard]] std::uint64_t now_ns() const override { return now_ns_; }
+  std::uint64_t now_ns_ = 1;
+};
+
 std::vector<std::byte> content(unsigned seed) {
   std::vector<std::byte> content(pages * page_bytes);
   for (std::size_t i = 0; i < content.size(); ++i) {
@@ -76,10 +82,12 @@ TEST(zmem_backend, a_full_one_has_no_slots_until_some_are_freed) {
 }
 
 TEST(zmem_backend, takes_no_new_pages_while_the_machine_is_short_of_memory) {
+  set_clock time;
   std::uint64_t available = 2 * gib;
   const auto tested = zmem_backend::create({.capacity_bytes = 64 * mib,
                                             .leave_bytes = gib,
-                                            .available_bytes = [&available] { return std::optional(available); }})
+                                            .available_bytes = [&available] { return std::optional(available); },
+                                            .clock = &time})
                           .value();
   const slot_id first = tested->allocate(pages).value();
   ASSERT_TRUE(put(*tested, first, 1));
@@ -97,21 +105,26 @@ TEST(zmem_backend, takes_no_new_pages_while_the_machine_is_short_of_memory) {
   EXPECT_TRUE(holds(*tested, first, 1));
 
   available = gib;
-  usleep(150'000);
+  time.now_ns_ += 100'000'000 - 1;
+  EXPECT_EQ(tested->tend(), 1u);
+  EXPECT_EQ(tested->allocate(pages).error().code, ENOSPC);
+  ++time.now_ns_;
   EXPECT_GT(tested->tend(), 100'000'000u);
   EXPECT_TRUE(tested->allocate(pages).ok());
 }
 
 TEST(zmem_backend, looks_at_the_machine_while_something_is_stored) {
+  set_clock time;
   unsigned looks = 0;
   const auto look = [&looks] {
     ++looks;
     return std::optional(2 * gib);
   };
   const auto tested =
-      zmem_backend::create({.capacity_bytes = 64 * mib, .leave_bytes = gib, .available_bytes = look}).value();
+      zmem_backend::create({.capacity_bytes = 64 * mib, .leave_bytes = gib, .available_bytes = look, .clock = &time})
+          .value();
   EXPECT_EQ(looks, 1u);
-  usleep(1'100'000);
+  time.now_ns_ += 1'000'000'000;
   tested->tend();
   EXPECT_EQ(looks, 1u) << "nothing is stored";
   const slot_id first = tested->allocate(pages).value();
@@ -119,6 +132,9 @@ TEST(zmem_backend, looks_at_the_machine_while_something_is_stored) {
   EXPECT_EQ(looks, 2u);
   tested->tend();
   EXPECT_EQ(looks, 2u) << "it has just looked";
+  time.now_ns_ += 1'000'000'000;
+  tested->tend();
+  EXPECT_EQ(looks, 3u);
   tested->free(first, pages);
 }
 
