@@ -103,12 +103,6 @@ def cxx_source(types):
     return "\n".join(parts)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Redis:
     """A connection that speaks RESP."""
 
@@ -272,14 +266,14 @@ class Packages(unittest.TestCase):
 
     def test_redis(self):
         self.need("redis-server")
-        port = free_port()
+        port = support.reserve_port()
         with self.server(self.redis_server(port), port) as process, Redis(port) as redis:
             expected = self.fill_redis(redis)
             peak = support.resident_bytes(process.pid)
         for share in SHARES:
             for mode in MODES:
                 with self.subTest(mode=mode, share=share):
-                    port = free_port()
+                    port = support.reserve_port()
                     with self.server(self.redis_server(port), port, self.budget(peak, share), mode), Redis(port) as redis:
                         self.assertEqual(self.fill_redis(redis), expected)
                         saved = self.save_in_background(redis)
@@ -287,7 +281,7 @@ class Packages(unittest.TestCase):
                         written = redis.call("DEBUG", "DIGEST")
                         self.assertNotEqual(written, expected)
                     # The file that the child wrote, read by a native server.
-                    check = free_port()
+                    check = support.reserve_port()
                     native = self.redis_server(check)
                     native[native.index(f"{check}.rdb")] = f"{port}.rdb"
                     with self.server(native, check), Redis(check) as redis:
@@ -302,7 +296,7 @@ class Packages(unittest.TestCase):
             return (b"%08d" % (i * 7919 % 1_000_003)) * 200
 
         for mode in MODES:
-            port = free_port()
+            port = support.reserve_port()
             user = ["-u", "nobody"] if os.geteuid() == 0 else []
             program = ["memcached", "-p", port, "-l", "127.0.0.1", "-m", "128", "-t", "2", *user]
             with self.subTest(mode=mode), self.server(program, port, 32 * support.MIB, mode):
@@ -321,7 +315,7 @@ class Packages(unittest.TestCase):
 
     def test_nginx(self):
         self.need("nginx")
-        port = free_port()
+        port = support.reserve_port()
         content = hashlib.sha256(b"page").hexdigest() * 4096
         self.write("page.txt", content)
         self.directory.chmod(0o755)

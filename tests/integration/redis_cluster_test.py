@@ -7,7 +7,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,19 +20,13 @@ SLOTS = 16384
 
 
 class Node(Server):
-    """A node of a cluster; its bus listens on the next port but 9999."""
+    """A node of a cluster."""
 
     def __init__(self, folder):
-        super().__init__(folder, "--cluster-enabled", "yes", "--cluster-node-timeout", "30000",
-                         "--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no",
-                         "--repl-diskless-sync-delay", "0", starts=False)
-
-    def pick_port(self):
-        while True:
-            port = super().pick_port()
-            with socket.socket() as bus, contextlib.suppress(OSError, OverflowError):
-                bus.bind(("127.0.0.1", port + 10000))
-                return port
+        self.bus_port = support.reserve_port()
+        super().__init__(folder, "--cluster-enabled", "yes", "--cluster-port", str(self.bus_port),
+                         "--cluster-node-timeout", "30000", "--cluster-require-full-coverage", "no",
+                         "--cluster-allow-replica-migration", "no", "--repl-diskless-sync-delay", "0", starts=False)
 
     def masters(self):
         """{port: hash slots} of the masters that this node thinks well of, and the ports of replicas in step."""
@@ -72,7 +65,7 @@ class Cluster:
             for number, node in enumerate(self.nodes):
                 role = f"slave {names[number - 3]}" if number > 2 else "master -"
                 slots = "" if number > 2 else f"{SLOTS * number // 3}-{SLOTS * (number + 1) // 3 - 1}"
-                lines.append(f"{names[number]} {node.where()}@{node.port + 10000} {'myself,' * (node is me)}{role} "
+                lines.append(f"{names[number]} {node.where()}@{node.bus_port} {'myself,' * (node is me)}{role} "
                              f"0 0 {number + 1} connected {slots}".rstrip())
             (me.folder / "nodes.conf").write_text("\n".join(lines) + "\nvars currentEpoch 6 lastVoteEpoch 0\n")
         for node in self.nodes:

@@ -26,7 +26,7 @@ class Server:
 
     def __init__(self, folder, *arguments, starts=True):
         self.folder, self.arguments = folder, arguments
-        self.port = self.pick_port()
+        self.port = support.reserve_port()
         self.process = None
         if starts:
             self.start()
@@ -36,11 +36,6 @@ class Server:
                                       "--appendonly", "no", "--dir", self.folder, *self.arguments],
                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         support.wait_until(self.listens, "redis-server listened", process=self.process)
-
-    def pick_port(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return probe.getsockname()[1]
 
     def listens(self):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):

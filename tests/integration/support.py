@@ -8,6 +8,7 @@ import pathlib
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -118,6 +119,20 @@ def wait_until(condition, expected, deadline_s=DEADLINE_S, process=None):
     return value
 
 
+_reserved = []  # sockets
+
+
+def reserve_port():
+    """A port of the loopback interface for one server after another, as long as this program runs. It is bound, though not
+    listened on, so the kernel gives it to nobody who asks for any port, or who connects. A server that names it may
+    listen there, because both say SO_REUSEADDR, as servers do."""
+    held = socket.socket()
+    _reserved.append(held)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held.getsockname()[1]
+
+
 def resident_bytes(pid):
     """The physical memory that a process holds now."""
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -163,6 +178,12 @@ class Cgroup:
     def join(self):
         """Moves the calling process into the cgroup."""
         (self.path / "cgroup.procs").write_text("0" if self.path.parent == self.V2 else str(os.getpid()))
+
+    def available_bytes(self):
+        """What its processes may still take before the kernel ends one of them."""
+        usage = self.path / ("memory.current" if self.path.parent == self.V2 else "memory.usage_in_bytes")
+        counters = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
+        return self.limit_bytes - int(usage.read_text()) + int(counters["inactive_file"])
 
     def __exit__(self, *_):
         if self.path is None:

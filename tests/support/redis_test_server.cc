@@ -16,8 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <mutex>
-#include <set>
 
 #include "base/check.h"
 #include "tests/support/loopback.h"
@@ -27,29 +25,6 @@ namespace far::testing_support {
 namespace {
 
 constexpr int patience_ms = 10'000;
-
-std::uint16_t find_free_port() {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = loopback(0);
-  socklen_t bytes = sizeof address;
-  FAR_CHECK(bind(socket, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
-                getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes) == 0,
-            "a port of the loopback interface");
-  close(socket);
-  return ntohs(address.sin_port);
-}
-
-// A port that was free a moment ago, and that no other server of this process has been given: the nodes of a cluster
-// have theirs before the first of them begins.
-std::uint16_t find_port() {
-  static std::mutex lock;
-  static std::set<std::uint16_t> given;
-  const std::lock_guard guard(lock);
-  while (true) {
-    const std::uint16_t port = find_free_port();
-    if (given.insert(port).second) return port;
-  }
-}
 
 int connect_to(std::uint16_t port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -90,11 +65,7 @@ bool redis_test_server::is_installed() {
 redis_test_server::redis_test_server(std::vector<std::string> arguments, bool starts)
     : arguments_(std::move(arguments)),
       secure_(has(arguments_, "--tls-port", "0")),
-      port_(find_port()),
-      cluster_port_(find_port()),
-      tls_port_(has(arguments_, "--tls-port", "both") ? find_port()
-                : secure_                             ? port_
-                                                      : std::uint16_t{0}) {
+      has_both_(has(arguments_, "--tls-port", "both")) {
   if (starts) start();
 }
 
@@ -103,14 +74,14 @@ redis_test_server::~redis_test_server() {
 }
 
 void redis_test_server::start() {
-  const std::string port = std::to_string(port_);
+  const std::string own_port = std::to_string(port());
   std::vector<std::string> words{
-      "redis-server", "--bind", "127.0.0.1", "--save",         "",       "--appendonly",      "no",
-      "--dir",        folder_,  "--logfile", folder_ + "/log", "--port", secure_ ? "0" : port};
+      "redis-server", "--bind", "127.0.0.1", "--save",         "",       "--appendonly",          "no",
+      "--dir",        folder_,  "--logfile", folder_ + "/log", "--port", secure_ ? "0" : own_port};
   words.insert(words.end(), arguments_.begin(), arguments_.end());
   for (std::size_t i = 1; i < words.size(); ++i) {
-    if (words[i - 1] == "--tls-port") words[i] = std::to_string(tls_port_);
-    if (words[i - 1] == "--cluster-port") words[i] = std::to_string(cluster_port_);
+    if (words[i - 1] == "--tls-port") words[i] = std::to_string(tls_port());
+    if (words[i - 1] == "--cluster-port") words[i] = std::to_string(cluster_port());
   }
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -125,7 +96,7 @@ void redis_test_server::start() {
     _exit(127);
   }
   for (int waited_ms = 0; waited_ms < patience_ms; waited_ms += 10) {
-    const int socket = connect_to(port_);
+    const int socket = connect_to(port());
     if (socket >= 0) {
       close(socket);
       return;
@@ -152,7 +123,7 @@ void redis_test_server::resume() const {
 }
 
 std::string redis_test_server::command(const std::string& line) const {
-  const int socket = connect_to(port_);
+  const int socket = connect_to(port());
   const std::string sent = line + "\r\n";
   FAR_CHECK(socket >= 0 && write(socket, sent.data(), sent.size()) == static_cast<ssize_t>(sent.size()),
             "the test's Redis takes a command");

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/reserved_port.h"
 #include "tests/support/scratch_folder.h"
 
 namespace far::testing_support {
@@ -33,13 +34,13 @@ class redis_test_server {
   redis_test_server& operator=(const redis_test_server&) = delete;
 
   // "127.0.0.1:40123".
-  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port()); }
 
   [[nodiscard]] const std::string& folder() const { return folder_; }  // where it runs
-  [[nodiscard]] std::uint16_t port() const { return port_; }
-  [[nodiscard]] std::uint16_t cluster_port() const { return cluster_port_; }
+  [[nodiscard]] std::uint16_t port() const { return port_.number(); }
+  [[nodiscard]] std::uint16_t cluster_port() const { return cluster_port_.number(); }
   // 0: there is none.
-  [[nodiscard]] std::uint16_t tls_port() const { return tls_port_; }
+  [[nodiscard]] std::uint16_t tls_port() const { return has_both_ ? tls_port_.number() : secure_ ? port() : 0; }
 
   void kill();
   [[nodiscard]] bool is_running() const { return process_ >= 0; }
@@ -58,11 +59,12 @@ class redis_test_server {
 
   const std::vector<std::string> arguments_;
   const bool secure_;
+  const bool has_both_;  // a port with TLS, and one without
   const scratch_folder scratch_;
   const std::string folder_ = scratch_.path();
-  std::uint16_t port_ = 0;
-  std::uint16_t cluster_port_ = 0;
-  std::uint16_t tls_port_ = 0;
+  const reserved_port port_;
+  const reserved_port cluster_port_;
+  const reserved_port tls_port_;
   pid_t process_ = -1;
 };
 
