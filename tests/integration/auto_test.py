@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import unittest
 
 import support
@@ -10,15 +11,17 @@ from walk import Walk
 LIMIT_MIB = 512
 WORKING_SET_MIB = 320
 NEIGHBOUR_MIB = 300
-# Takes 80 MiB a second, says so when it has all, and keeps it until its standard input ends.
+STEP_MIB = 4
+# A third of what an automatic budget of this size leaves to others: who takes more in one step than is there is killed,
+# however soon the budget would follow.
+LEFT_MIB = 20
+# Takes a step more for each line.
 NEIGHBOUR = """
-import sys, time
+import sys
 held = []
-for _ in range(int(sys.argv[1]) // 4):
-    held.append(b"x" * (4 << 20))
-    time.sleep(0.05)
-print("full", flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    held.append(b"x" * int(line))
+    print("taken", flush=True)
 """
 
 
@@ -28,12 +31,21 @@ class Auto(unittest.TestCase):
         self.enterContext(self.cgroup)
 
     def neighbour(self):
-        process = support.start([sys.executable, "-c", NEIGHBOUR, NEIGHBOUR_MIB], stdin=subprocess.PIPE,
+        process = support.start([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, text=True, preexec_fn=self.cgroup.join)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait, 10)
         self.addCleanup(support.end, process)
         return process
+
+    def fill(self, neighbour):
+        """80 MiB a second, or less: no more than is there, because the budget follows as fast as the machine can store."""
+        for _ in range(NEIGHBOUR_MIB // STEP_MIB):
+            support.wait_until(lambda: self.cgroup.available_bytes() > LEFT_MIB * support.MIB, "giving back", process=neighbour)
+            neighbour.stdin.write(f"{STEP_MIB * support.MIB}\n")
+            neighbour.stdin.flush()
+            self.assertEqual(neighbour.stdout.readline(), "taken\n", "the kernel killed the neighbour")
+            time.sleep(0.05)
 
     def test_gives_back_and_takes_again(self):
         mib = support.MIB
@@ -41,7 +53,7 @@ class Auto(unittest.TestCase):
             # It begins with half of what is available.
             walk.wait_for_resident(lambda held: held > WORKING_SET_MIB * mib, "growing until all fits")
             neighbour = self.neighbour()
-            self.assertEqual(neighbour.stdout.readline(), "full\n", "the kernel killed the neighbour")
+            self.fill(neighbour)
             walk.wait_for_resident(lambda held: held < (LIMIT_MIB - NEIGHBOUR_MIB) * mib, "giving back")
             walk.wait_for_passes(1)
             neighbour.stdin.close()
