@@ -29,7 +29,7 @@ namespace far::testing_support {
 }
 
 [[nodiscard]] inline std::unique_ptr<backend::backend> open_at(const redis_test_server& server,
-                                                               const std::string& options = "timeout=2s") {
+                                                               const std::string& options = "timeout=20s") {
   result<std::unique_ptr<backend::backend>> opened = try_open(server, "capacity=64M&" + options);
   EXPECT_TRUE(opened.ok()) << (opened.ok() ? "" : opened.error().message);
   return opened.ok() ? std::move(opened).value() : nullptr;

@@ -189,7 +189,7 @@ TEST_F(redis_server, a_reply_that_repeats_the_password_is_not_shown) {
   std::fclose(file);
   chmod(path.c_str(), 0600);
   for (const std::string options : {"", "&user=somebody"}) {
-    const result<std::unique_ptr<backend>> opened = try_open(server, "timeout=2s&password-file=" + path + options);
+    const result<std::unique_ptr<backend>> opened = try_open(server, "timeout=20s&password-file=" + path + options);
     ASSERT_FALSE(opened.ok());
     EXPECT_NE(opened.error().message.find("it answers: ERR"), std::string::npos) << opened.error().message;
     EXPECT_EQ(opened.error().message.find(password), std::string::npos) << opened.error().message;

@@ -103,7 +103,7 @@ TEST_F(redis_server, a_read_beside_writes_finds_the_deletion_or_the_bytes) {
 
 TEST_F(redis_server, what_a_restarted_server_reads_from_its_disk_is_not_ours) {
   redis_test_server server;
-  const auto far = open_at(server, "timeout=5s");
+  const auto far = open_at(server, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id slot = far->allocate(1).value();
   ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
@@ -169,7 +169,7 @@ TEST_F(redis_server, a_write_that_was_given_up_cannot_come_late) {
 
 TEST_F(redis_server, connections_and_scripts_may_go_at_any_time) {
   const redis_test_server server;
-  const auto far = open_at(server, "timeout=5s");
+  const auto far = open_at(server, "timeout=20s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(64).value();
   for (std::uint64_t round = 0; round < 30; ++round) {
@@ -295,7 +295,7 @@ TEST_F(redis_server, another_one_of_the_name_is_believed_when_the_lease_is_over)
 TEST_F(redis_server, a_server_that_may_evict_is_refused) {
   for (const std::string policy : {"allkeys-lru", "volatile-ttl", "volatile-lfu", "allkeys-random"}) {
     const redis_test_server evicting({"--maxmemory", "100mb", "--maxmemory-policy", policy});
-    const result<std::unique_ptr<backend>> opened = try_open(evicting, "timeout=2s");
+    const result<std::unique_ptr<backend>> opened = try_open(evicting, "timeout=20s");
     ASSERT_FALSE(opened.ok()) << policy;
     EXPECT_NE(opened.error().message.find("maxmemory-policy is '" + policy + "'"), std::string::npos)
         << opened.error().message;
@@ -305,7 +305,7 @@ TEST_F(redis_server, a_server_that_may_evict_is_refused) {
 
 TEST_F(redis_server, a_full_server_says_so_and_goes_on) {
   const redis_test_server server({"--maxmemory", "40mb", "--maxmemory-policy", "noeviction"});
-  const auto far = std::move(try_open(server, "timeout=5s&capacity=1G")).value();
+  const auto far = std::move(try_open(server, "timeout=20s&capacity=1G")).value();
   const auto queue = std::move(far->open_channel(8)).value();
   std::vector<slot_id> taken;
   bool full = false;
@@ -376,13 +376,13 @@ TEST_F(redis_server, refusals_say_what_to_do_and_not_the_password) {
   const std::string wrong = write_file("wrong", "another", 0600);
   const std::string open_to_all = write_file("open", password, 0644);
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"timeout=2s", "password-file"},
-      {"timeout=2s&password-file=" + wrong, "WRONGPASS"},
-      {"timeout=2s&password-file=" + open_to_all, "chmod 600"},
-      {"timeout=2s&user=nobody&password-file=" + right, "user"},
-      {"timeout=2s&user=poor&password-file=" + right, "docs/redis.md"},
-      {"timeout=2s&user=poor", "password-file"},
-      {"timeout=2s&db=900&password-file=" + right, "'db'"},
+      {"timeout=20s", "password-file"},
+      {"timeout=20s&password-file=" + wrong, "WRONGPASS"},
+      {"timeout=20s&password-file=" + open_to_all, "chmod 600"},
+      {"timeout=20s&user=nobody&password-file=" + right, "user"},
+      {"timeout=20s&user=poor&password-file=" + right, "docs/redis.md"},
+      {"timeout=20s&user=poor", "password-file"},
+      {"timeout=20s&db=900&password-file=" + right, "'db'"},
       {"prefix=a*b", "prefix"},
       {"lease=1ms", "lease"},
       {"ca=/x", "rediss://"},

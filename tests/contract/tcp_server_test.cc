@@ -38,7 +38,7 @@ using testing_support::write_slot;
 constexpr std::uint64_t second_ns = 1'000'000'000;
 
 // Without the layer above servers, so that what it hides can be seen.
-std::unique_ptr<backend> open_at(const memory_server& server, const std::string& options = "capacity=64M&timeout=2s") {
+std::unique_ptr<backend> open_at(const memory_server& server, const std::string& options = "capacity=64M&timeout=20s") {
   const tcp_name name = parse_tcp(uri::parse("tcp://" + server.address() + "?" + options).value()).value();
   result<std::unique_ptr<backend>> opened =
       tcp_backend::open(name.servers[0], name.options, tcp_trust::load(name.options).value());
@@ -285,13 +285,13 @@ TEST(tcp_server, refusals_say_what_to_do_and_not_the_token) {
   const std::string ours = "&ca=" + files.certificate("ours");
   const std::string theirs = "&ca=" + files.certificate("theirs");
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {with_token.address() + "?timeout=2s", "token-file"},
-      {with_token.address() + "?timeout=2s&token-file=" + wrong, "refuses"},
-      {plain.address() + "?timeout=2s&token-file=" + right, "token"},
+      {with_token.address() + "?timeout=20s", "token-file"},
+      {with_token.address() + "?timeout=20s&token-file=" + wrong, "refuses"},
+      {plain.address() + "?timeout=20s&token-file=" + right, "token"},
       {plain.address() + "?timeout=1s&tls=1" + ours, "cannot be used"},
       {secure.address() + "?timeout=1s", "cannot be used"},
-      {secure.address() + "?timeout=2s&tls=1" + theirs, "certificate"},
-      {misplaced.address() + "?timeout=2s&tls=1" + ours, "certificate"},
+      {secure.address() + "?timeout=20s&tls=1" + theirs, "certificate"},
+      {misplaced.address() + "?timeout=20s&tls=1" + ours, "certificate"},
       {"127.0.0.1:1?timeout=2s", "farheapd"},
       {"does-not-exist.invalid:1?timeout=2s", "resolved"},
       {plain.address() + "?token-file=" + files.folder() + "/absent", "absent"},
@@ -402,7 +402,7 @@ void check_fork(memory_server& server, const std::string& options) {
 
 TEST(tcp_server, a_child_reads_over_connections_of_its_own) {
   memory_server server({});
-  check_fork(server, "capacity=64M&timeout=5s");
+  check_fork(server, "capacity=64M&timeout=20s");
 }
 
 TEST(tcp_server, a_child_reads_over_tls_connections_of_its_own) {
@@ -410,14 +410,14 @@ TEST(tcp_server, a_child_reads_over_tls_connections_of_its_own) {
   files.make_authority("authority");
   files.make_server("server", "authority", "IP:127.0.0.1");
   memory_server server({.certificate_file = files.certificate("server"), .key_file = files.key("server")});
-  check_fork(server, "capacity=64M&timeout=5s&tls=1&ca=" + files.certificate("authority"));
+  check_fork(server, "capacity=64M&timeout=20s&tls=1&ca=" + files.certificate("authority"));
 }
 
 // A child that nobody prepares: it leaves the program's objects behind, as main() returning does.
 TEST(tcp_server, a_child_that_destroys_the_far_tier_ends_nothing_of_its_parents) {
   for (const bool is_told : {false, true}) {
     memory_server server({.grace_ns = second_ns / 100});
-    auto far = open_at(server, "capacity=64M&timeout=2s");
+    auto far = open_at(server, "capacity=64M&timeout=20s");
     auto queue = std::move(far->open_channel(8)).value();
     const slot_id first = far->allocate(4).value();
     for (slot_id slot = first; slot < first + 4; ++slot) ASSERT_EQ(write_slot(*far, *queue, slot), 0);
