@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "support.h"
@@ -17,9 +18,24 @@ __attribute__((noreturn)) static void refuse(const char* what, const char* why) 
   _exit(127);
 }
 
-/* The file that this program was loaded from. That of /proc/self/exe is the dynamic loader if the program was started
- * as an argument of it. */
-static bool find_program(char program[PATH_MAX]) {
+/* Whether this program was started as an argument of the dynamic loader, which has none itself. Of a static program
+ * this is said, too, but `farheap run` refuses that. */
+static bool is_started_by_loader(void) {
+  return getauxval(AT_BASE) == 0;
+}
+
+/* In /proc/self/maps a line feed is written as a number, and a backslash as itself. So the path is first taken as it
+ * stands. */
+static void restore_line_feeds(char* path) {
+  if (access(path, F_OK) == 0) return;
+  for (char* at = path; (at = strstr(at, "\\012")) != NULL; ++at) {
+    *at = '\n';
+    memmove(at + 1, at + 4, strlen(at + 4) + 1);
+  }
+}
+
+/* The file that this program was loaded from, where /proc/self/exe is the dynamic loader. */
+static bool find_loaded_program(char program[PATH_MAX]) {
   FILE* const mappings = fopen("/proc/self/maps", "re");
   if (mappings == NULL) return false;
   const uintptr_t here = (uintptr_t)&__farheap_compiled;
@@ -34,15 +50,22 @@ static bool find_program(char program[PATH_MAX]) {
     is_found = snprintf(program, PATH_MAX, "%.*s", (int)strcspn(path, "\n"), path) < PATH_MAX;
   }
   fclose(mappings);
+  if (is_found) restore_line_feeds(program);
   return is_found;
+}
+
+static bool find_program(char program[PATH_MAX]) {
+  if (is_started_by_loader()) return find_loaded_program(program);
+  const ssize_t length = readlink("/proc/self/exe", program, PATH_MAX);
+  if (length < 0 || length == PATH_MAX) return false;
+  program[length] = 0;
+  return true;
 }
 
 /* Whether the dynamic loader was given options, such as --library-path, before the program. `farheap run` cannot start
  * the loader, so they would be lost. */
-static bool has_options_of_loader(int count, const char* program) {
-  char started[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", started, sizeof started);
-  if (length < 0 || ((size_t)length == strlen(program) && memcmp(started, program, (size_t)length) == 0)) return false;
+static bool has_options_of_loader(int count) {
+  if (!is_started_by_loader()) return false;
   FILE* const all = fopen("/proc/self/cmdline", "re");
   if (all == NULL) return false;
   int words = 0;
@@ -65,8 +88,8 @@ static void restart(int count, char** arguments, char** environment) {
                 {"FARHEAP_POLICY", "--policy"}, {"FARHEAP_FREE_AHEAD", "--free-ahead"},
                 {"FARHEAP_BATCH", "--batch"},   {"FARHEAP_STATS_JSON", "--stats-json"}};
   char program[PATH_MAX];
-  if (!find_program(program)) refuse("/proc/self/maps does not name this program", "mount /proc");
-  if (has_options_of_loader(count, program)) {
+  if (!find_program(program)) refuse("neither /proc/self/exe nor /proc/self/maps names this program", "mount /proc");
+  if (has_options_of_loader(count)) {
     refuse("the dynamic loader was started with options, which `farheap run` cannot pass on",
            "start the program itself, with LD_LIBRARY_PATH in place of --library-path");
   }

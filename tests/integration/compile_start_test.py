@@ -47,6 +47,21 @@ class Start(Directory):
             self.assertRegex(said, r"^farheap: FARHEAP_LOCAL is set, and the dynamic loader was started with options, "
                                    r".* LD_LIBRARY_PATH .*, or unset FARHEAP_LOCAL .*\n$")
 
+    # The kernel writes a line feed as a number where it lists what is mapped.
+    def test_a_path_may_have_anything_in_it(self):
+        main = self.source("named.c", "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n")
+        for name in ["two\nlines", "of\\012number", " a blank (deleted)", "a\nb\\012c"]:
+            with self.subTest(name):
+                folder = self.directory / name
+                folder.mkdir()
+                program = folder / "the\nprogram"
+                compiled(CLANG, "-O2", main, "-o", program)
+                commands = [[program]] + ([[LOADER, program]] if os.path.exists(LOADER) and "\\" not in name else [])
+                for command in commands:
+                    out, said = self.started(*command)
+                    self.assertEqual(out, "ran\n", said)
+                    self.assertIn("farheap: peak local", said)
+
     def test_constructors_of_libraries_run_once(self):
         part = self.source("part.cc", FIRST_LINE + "std::string at_first();\nstd::string at_first() { return first; }\n")
         main = self.source("user.cc", "#include <iostream>\n#include <string>\nstd::string at_first();\n"
