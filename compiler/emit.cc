@@ -321,7 +321,7 @@ bool guards_arguments(const llvm::Function& function) {
 // A function that saves all registers, as one that an interrupt may call, is compiled without vector registers: neither
 // it nor a slow path would save these.
 bool is_left_alone(const llvm::Function& function) {
-  return function.isDeclaration() || !is_for_us(*function.getParent()) ||
+  return function.isDeclaration() || !is_for_us(*function.getParent()) || function.hasFnAttribute(prepared_attribute) ||
          function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() || function.hasMinSize() ||
          function.hasFnAttribute("no_caller_saved_registers") ||
          function.getCallingConv() == llvm::CallingConv::X86_INTR || is_annotated(function, local_mark) ||

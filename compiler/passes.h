@@ -5,6 +5,12 @@
 
 namespace far::compiler {
 
+// Runs before the others. Bitcode that they made may be compiled again, by this compiler or in the linker: functions
+// that have their code already, also from functions that were inlined since, get an attribute, and are left alone.
+struct prepared : llvm::PassInfoMixin<prepared> {
+  static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses);
+};
+
 // Runs before loops are vectorised. Splits a loop over memory that may be far into chunks of 64 KiB. At each chunk it
 // tells the runtime how far the loop is and how far it will go (TrackFM, section 3.4, moved out of the loop's body).
 // Without a runtime, and for few iterations, there is one chunk. Gathers (gathers.h) are told at chunks, too.

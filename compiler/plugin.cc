@@ -22,7 +22,9 @@ llvm::cl::opt<unsigned> object_bytes("farheap-objects", llvm::cl::init(0),
                                      llvm::cl::desc("Read small objects without their pages, so many bytes at a time"));
 
 void add_streams(llvm::FunctionPassManager& passes, llvm::OptimizationLevel level) {
-  if (!with_streams || level == llvm::OptimizationLevel::O0) return;
+  if (level == llvm::OptimizationLevel::O0) return;
+  passes.addPass(prepared());
+  if (!with_streams) return;
   passes.addPass(llvm::LoopSimplifyPass());
   passes.addPass(llvm::LCSSAPass());
   passes.addPass(streams());
