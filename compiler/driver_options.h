@@ -7,6 +7,9 @@
 
 namespace far::compiler {
 
+// What stands between the separators, without empty parts.
+[[nodiscard]] std::vector<std::string> parts_of(std::string_view list, char separator);
+
 // Whether the option's argument is the next word, which is then neither an option nor an input file.
 [[nodiscard]] bool takes_next(std::string_view option);
 
@@ -20,6 +23,9 @@ namespace far::compiler {
 [[nodiscard]] bool makes_object(std::string_view linker_words);
 [[nodiscard]] bool makes_library(std::string_view linker_words);
 
+// Of the list of -fsanitize= or -fno-sanitize=: whether the sanitizer that labels values is in it.
+[[nodiscard]] bool names_data_flow(std::string_view sanitizers);
+
 // Of -fuse-ld= or --ld-path=: whether it names lld.
 [[nodiscard]] bool names_lld(std::string_view option);
 
@@ -31,6 +37,9 @@ namespace far::compiler {
 // The words of a response file (@FILE), as clang reads it: with quotation marks and backslashes. None if it cannot be
 // read; clang will say so.
 [[nodiscard]] std::vector<std::string> words_of(const std::string& path);
+
+// The words of a configuration file (--config), and of those that it includes.
+[[nodiscard]] std::vector<std::string> words_of_configuration(const std::string& path);
 
 // A word as clang reads it in a response file.
 [[nodiscard]] std::string quoted(const std::string& word);

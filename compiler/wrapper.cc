@@ -18,7 +18,9 @@
 #include <utility>
 #include <vector>
 
+#include "clang.h"
 #include "driver_options.h"
+#include "linker_inputs.h"
 
 namespace far::compiler {
 namespace {
@@ -54,8 +56,10 @@ constexpr std::string_view help =
 }
 
 struct request {
+  std::string clang;
   bool for_cxx = false;
   bool off = false;
+  bool labels_values = false;        // -fsanitize=dataflow
   bool lto = false;                  // the passes run when it is linked
   bool links = true;                 // the linker runs, unless an option says otherwise
   std::string language;              // of the files that follow; by their names if it is empty or "none"
@@ -63,7 +67,7 @@ struct request {
   bool makes_library = false;        // -shared
   bool makes_object = false;         // -r: what is linked is going to be linked again, with the support
   std::string linker;                // the option that names it, or empty
-  std::vector<std::string> linked;   // files that go to the linker as they are
+  linker_inputs linked;              // what goes to the linker as it is
   bool no_c_library = false;         // -nostdlib and the like
   bool c_library = false;            // named nevertheless
   bool foreign = false;              // for another processor, another system, or the kernel
@@ -139,17 +143,24 @@ void read_input(const std::string& path, request& wanted) {
   if (is_header(path, wanted.language)) return;
   wanted.any_input = true;
   wanted.c_library |= starts_with(std::filesystem::path(path).filename().string(), "libc.");
-  if (is_linked(path, wanted.language)) wanted.linked.push_back(path);
+  if (is_linked(path, wanted.language)) wanted.linked.add_file(path);
 }
 
 void read_linker_words(std::string_view words, request& wanted) {
+  wanted.linked.read(words);
   wanted.makes_object |= makes_object(words);
   wanted.makes_library |= makes_library(words);
 }
 
+void read_library(std::string_view name, request& wanted) {
+  wanted.c_library |= name == "c" || starts_with(name, ":libc.");
+  wanted.linked.add_library(name);
+}
+
 void read_option(const std::string& option, const std::string& argument, request& wanted) {
   if (option == "-target") read_target(argument, wanted);
-  if (option == "-l") wanted.c_library |= argument == "c";
+  if (option == "-l") read_library(argument, wanted);
+  if (option == "-L" || option == "--library-directory") wanted.linked.add_folder(argument);
   if (option == "-x" || option == "--language") wanted.language = argument;
   if (option == "-Xlinker" || option == "--for-linker") read_linker_words(argument, wanted);
 }
@@ -160,6 +171,11 @@ void read_option(std::string_view option, request& wanted) {
   constexpr std::string_view linker = "-Wl,";
   constexpr std::string_view language = "-x";
   constexpr std::string_view path = "--ld-path=";
+  constexpr std::string_view sanitize = "-fsanitize=";
+  constexpr std::string_view sanitize_not = "-fno-sanitize=";
+  constexpr std::string_view library = "-l";
+  constexpr std::string_view libraries = "-L";
+  constexpr std::string_view folder = "--library-directory=";
   wanted.links &= !prevents_linking(option);
   if (option == "-r") wanted.makes_object = true;
   // The path counts more, wherever it stands.
@@ -171,11 +187,16 @@ void read_option(std::string_view option, request& wanted) {
   if (option == "-shared" || option == "--shared") wanted.makes_library = true;
   if (starts_with(option, target)) read_target(option.substr(target.size()), wanted);
   if (option == "-mcmodel=kernel") wanted.foreign = true;
+  if (starts_with(option, sanitize)) wanted.labels_values |= names_data_flow(option.substr(sanitize.size()));
+  if (starts_with(option, sanitize_not)) wanted.labels_values &= !names_data_flow(option.substr(sanitize_not.size()));
   if (starts_with(option, linker)) read_linker_words(option.substr(linker.size()), wanted);
   if (starts_with(option, language)) wanted.language = option.substr(language.size());
   if (option == "-m32" || option == "-mx32" || option == "-m16" || option == "-m64") wanted.width = option;
   if (option == "-nostdlib" || option == "-nodefaultlibs" || option == "-nolibc") wanted.no_c_library = true;
-  if (option == "-lc" || starts_with(option, "-l:libc.")) wanted.c_library = true;
+  if (starts_with(option, library)) read_library(option.substr(library.size()), wanted);
+  if (starts_with(option, libraries)) wanted.linked.add_folder(option.substr(libraries.size()));
+  if (starts_with(option, folder)) wanted.linked.add_folder(option.substr(folder.size()));
+  if (option == "-static" || option == "--static" || option == "-static-pie") wanted.linked.want_archives(true);
 }
 
 // Reads the word at `words[i]`, and its argument, and returns how many words these are. What is clang's is passed on.
@@ -237,13 +258,76 @@ std::string response_file(std::string_view name, const std::vector<std::string>&
   return "@/proc/self/fd/" + std::to_string(file);
 }
 
-// Words of response files are put into others where options of ours are among them, which clang would not know, or the
-// "--" that the support has to be in front of. They may be more than a command line has room for.
+// The plugin is made for one version of LLVM, and another would stop with a message about symbols.
+std::string find_clang(std::string_view name, bool for_cxx) {
+  const char* const chosen = std::getenv("FARHEAP_CLANG");
+  if (chosen == nullptr || *chosen == 0) return for_cxx ? "clang++-19" : "clang-19";
+  const std::string version = version_of(chosen);
+  if (version.empty()) {
+    fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' does not run; name clang 19, or unset it");
+  }
+  if (starts_with(version, "19.")) return chosen;
+  fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
+}
+
+// Clang looks for a configuration file without a folder in those of these options, and where it is itself.
+std::string find_configuration(std::string_view name, const std::string& clang, const std::string& file,
+                               const std::vector<std::string>& words) {
+  if (file.find('/') != file.npos) return file;
+  std::vector<std::filesystem::path> folders;
+  for (const std::string_view option : {"--config-user-dir=", "--config-system-dir="}) {
+    const auto last =
+        std::find_if(words.rbegin(), words.rend(), [option](const auto& word) { return starts_with(word, option); });
+    if (last != words.rend()) folders.emplace_back(last->substr(option.size()));
+  }
+  folders.emplace_back(folder_of(clang));
+  for (const std::filesystem::path& folder : folders) {
+    std::string path = (folder / file).string();
+    if (!folder.empty() && access(path.c_str(), R_OK) == 0) return path;
+  }
+  fail(name, "'--config=" + file +
+                 "' is in no folder of --config-user-dir or --config-system-dir, nor with clang; name its path");
+}
+
+// The words, with those of the configuration files that they name in front. Clang does not warn of these where a step
+// does not use them.
+std::vector<std::string> with_configuration(std::string_view name, const std::string& clang,
+                                            const std::vector<std::string>& words) {
+  constexpr std::string_view option = "--config";
+  std::vector<std::string> files;
+  std::vector<std::string> others;
+  const auto end = std::find(words.begin(), words.end(), "--");
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    const bool has_argument = word < end && takes_next(*word) && word + 1 != words.end();
+    if (word < end && starts_with(*word, "--config=")) {
+      files.push_back(word->substr(option.size() + 1));
+    } else if (has_argument && *word == option) {
+      files.push_back(*++word);
+    } else {
+      others.push_back(*word);
+      if (has_argument) others.push_back(*++word);
+    }
+  }
+  if (files.empty()) return words;
+  std::vector<std::string> all{"--start-no-unused-arguments"};
+  for (const std::string& file : files) {
+    const std::vector<std::string> some = words_of_configuration(find_configuration(name, clang, file, words));
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  all.emplace_back("--end-no-unused-arguments");
+  all.insert(all.end(), others.begin(), others.end());
+  return all;
+}
+
+// Words of response and configuration files are put into others where options of ours are among them, which clang would
+// not know, or the "--" that the support has to be in front of. They may be more than a command line has room for.
 request read_arguments(std::string_view name, const std::vector<std::string>& given) {
   request wanted;
   wanted.for_cxx = name.size() >= 2 && name.substr(name.size() - 2) == "++";
-  std::vector<std::string> all;
-  expand(name, given, 0, all);
+  wanted.clang = find_clang(name, wanted.for_cxx);
+  std::vector<std::string> expanded;
+  expand(name, given, 0, expanded);
+  const std::vector<std::string> all = with_configuration(name, wanted.clang, expanded);
   read_words(name, all, wanted);
   if (std::find(all.begin(), all.end(), "--driver-mode=cl") != all.end()) {
     fail(name, "'--driver-mode=cl' is a command line for Windows, where there is no far memory; use clang-cl");
@@ -260,6 +344,8 @@ request read_arguments(std::string_view name, const std::vector<std::string>& gi
     wanted.passed = std::move(as_given.passed);
     wanted.behind = std::move(as_given.behind);
   }
+  // That sanitizer renames all functions that it does not know, and drops the labels of what they copy.
+  wanted.off |= wanted.labels_values;
   // It is guards that read objects.
   const auto& options = wanted.options;
   if (std::find(options.begin(), options.end(), "-farheap-guards=false") != options.end()) wanted.object_bytes.clear();
@@ -282,44 +368,14 @@ std::string find_part(std::string_view name, const char* file) {
        "'" + (libraries / file).string() + "' is missing; build Farheap with `make compiler`, or install it again");
 }
 
-bool is_bitcode(const std::array<char, 4>& begin) {
-  constexpr std::array<char, 4> bare{'B', 'C', '\xc0', '\xde'};
-  constexpr std::array<char, 4> wrapped{'\xde', '\xc0', '\x17', '\x0b'};
-  return begin == bare || begin == wrapped;
-}
-
-// Whether the file is an object for link-time optimisation, or an archive with one in it.
-bool has_bitcode(const std::string& path) {
-  constexpr std::string_view archive = "!<arch>\n";
-  constexpr std::size_t header_bytes = 60;
-  constexpr std::size_t size_at = 48;
-  std::error_code failure;
-  if (!std::filesystem::is_regular_file(path, failure)) return false;  // a pipe can be read once
-  std::ifstream file(path, std::ios::binary);
-  std::array<char, 8> begin{};
-  if (!file.read(begin.data(), begin.size())) return false;
-  if (std::string_view(begin.data(), begin.size()) != archive) {
-    return is_bitcode({begin[0], begin[1], begin[2], begin[3]});
-  }
-  for (std::array<char, header_bytes + 1> header{}; file.read(header.data(), header_bytes);) {
-    const long long bytes = std::atoll(header.data() + size_at);
-    const std::streamoff next = file.tellg() + static_cast<std::streamoff>(bytes + bytes % 2);
-    std::array<char, 4> member{};
-    if (!file.read(member.data(), member.size())) break;
-    if (is_bitcode(member)) return true;
-    file.seekg(next);
-  }
-  return false;
-}
-
-// Objects that were compiled with -flto have no code yet. The linker of a command without it would say that it does not
-// know them, or compile them without the passes.
+// Objects that were compiled with -flto have no code yet, nor have libraries of them. The linker of a command without
+// it would say that it does not know them, or compile them without the passes.
 void check_inputs(std::string_view name, const request& wanted) {
   if (!wanted.links || wanted.lto || wanted.off) return;
-  for (const std::string& input : wanted.linked) {
-    if (!has_bitcode(input)) continue;
-    fail(name, "'" + input + "' was compiled with -flto; link it with -flto, too, which is when the passes run");
-  }
+  const auto folders = [&wanted] { return library_folders(wanted.clang, wanted.passed); };
+  const std::string found = wanted.linked.find_bitcode(folders);
+  if (found.empty()) return;
+  fail(name, "'" + found + "' was compiled with -flto; link it with -flto, too, which is when the passes run");
 }
 
 // The profile in the folder that -ffar-profile names. A wrong one is noticed here, before each file of a build says so.
@@ -357,31 +413,6 @@ std::string find_profile(std::string_view name, const std::string& folder) {
   if (!any_misses) fail(name, begin + "has no misses; trace with a smaller --local");
   if (!any_here) fail(name, begin + "is of a program whose sources are not here; trace the program that you compile");
   return path.string();
-}
-
-std::string version_of(const std::string& clang) {
-  const std::string command = "'" + clang + "' -dumpversion 2>/dev/null";
-  FILE* const output = popen(command.c_str(), "r");
-  if (output == nullptr) return "";
-  std::array<char, 64> text{};
-  const bool any = std::fgets(text.data(), text.size(), output) != nullptr;
-  pclose(output);
-  std::string version = any ? text.data() : "";
-  version.erase(version.find_last_not_of(" \n") + 1);
-  return version;
-}
-
-// The plugin is made for one version of LLVM, and another would stop with a message about symbols.
-std::string find_clang(std::string_view name, bool for_cxx) {
-  const char* const chosen = std::getenv("FARHEAP_CLANG");
-  if (chosen == nullptr || *chosen == 0) return for_cxx ? "clang++-19" : "clang-19";
-  if (std::strchr(chosen, '\'') != nullptr) fail(name, "FARHEAP_CLANG has a quotation mark in it; name another path");
-  const std::string version = version_of(chosen);
-  if (version.empty()) {
-    fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' does not run; name clang 19, or unset it");
-  }
-  if (starts_with(version, "19.")) return chosen;
-  fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
 }
 
 // Adds what has clang run the passes. They run once: while compiling, or, with -flto, in the linker, which sees whole
@@ -443,8 +474,7 @@ void add_support(std::string_view name, const request& wanted, std::vector<std::
 // Our options come before the user's, so that files and libraries keep their order.
 std::vector<std::string> command_of(std::string_view name, const request& wanted) {
   // One FARHEAP_CLANG serves both wrappers.
-  std::vector<std::string> command{find_clang(name, wanted.for_cxx),
-                                   wanted.for_cxx ? "--driver-mode=g++" : "--driver-mode=gcc"};
+  std::vector<std::string> command{wanted.clang, wanted.for_cxx ? "--driver-mode=g++" : "--driver-mode=gcc"};
   // No warnings about what a step does not use.
   command.emplace_back("--start-no-unused-arguments");
   if (!wanted.off) add_passes(name, wanted, command);

@@ -1,5 +1,6 @@
 """The compile door: what builds ask of the wrappers, and code that is for other systems, or hard to double."""
 
+import collections
 import json
 import os
 import re
@@ -239,6 +240,112 @@ int main(int count, char** names) {
                     self.assertEqual(said, refused)
                 else:
                     self.assertNotIn("error", said)
+
+    # Their objects have no code yet, as those that are named themselves.
+    def test_libraries_for_the_linker_are_not_linked_without_the_passes(self):
+        main = self.source("main-of-library.c", "int part(const int*, const int*);\n"
+                                                "int main(void) { int a = 7, b = 0; return part(&a, &b); }\n")
+        part = self.source("part-of-library.c", "int part(const int* a, const int* b);\n"
+                                                "int part(const int* a, const int* b) { return a[b[0]]; }\n")
+        folder = self.directory / "libraries"
+        folder.mkdir()
+        late, usual = folder / "late.o", folder / "usual.o"
+        archive, thin, plain = folder / "liblate.a", folder / "libthin.a", folder / "libusual.a"
+        compiled(CLANG, "-O2", "-flto=thin", "-c", part, "-o", late)
+        compiled(CLANG, "-O2", "-c", part, "-o", usual)
+        a_long_name = folder / "an-object-with-a-long-name.o"
+        a_long_name.write_bytes(late.read_bytes())
+        compiled("llvm-ar-19", "rcs", archive, late)
+        compiled("llvm-ar-19", "rcs", "--thin", thin, usual, a_long_name)
+        compiled("llvm-ar-19", "rcs", plain, usual)
+        program = self.directory / "with-library"
+        for words, wrong in [([f"-L{folder}", "-llate"], archive), (["-llate", "-L", folder], archive),
+                             (["--library-directory", folder, "-l", "late"], archive), ([thin], thin),
+                             ([f"-L{folder}", "-l:liblate.a"], archive), ([f"-Wl,-L,{folder},-l,late"], archive),
+                             ([f"-Wl,--library-path={folder}", "-Wl,--library=late"], archive),
+                             ([f"-Wl,--whole-archive,{archive},--no-whole-archive"], archive),
+                             (["-Xlinker", archive], archive)]:
+            with self.subTest(words):
+                said = compiled(CLANG, main, *words, "-o", program, expected=1)
+                self.assertEqual(said, f"farheap-clang: error: '{wrong}' was compiled with -flto; link it with -flto, too, "
+                                       "which is when the passes run\n")
+                if shutil.which("ld.lld-19"):
+                    compiled(CLANG, "-O2", "-flto=thin", main, *words, "-o", program)
+                    compiled(program, expected=7)
+        # Where the linker looks by itself.
+        own = self.directory / "root" / "usr" / "lib"
+        own.mkdir(parents=True)
+        (own / "liblate.a").write_bytes(archive.read_bytes())
+        said = compiled(CLANG, f"--sysroot={self.directory / 'root'}", usual, "-llate", "-o", program, expected=1)
+        self.assertIn("/usr/lib/liblate.a' was compiled with -flto", said)
+        # A shared library counts more than an archive, unless only archives are asked for.
+        compiled(CLANG, "-O2", "-fPIC", "-shared", part, "-o", folder / "liblate.so")
+        for words, is_wrong in [([], False), (["-static"], True), (["-Wl,-Bstatic"], True), (["-Wl,-Bstatic,-Bdynamic"], False)]:
+            with self.subTest(words):
+                said = compiled(CLANG, *words, main, f"-L{folder}", "-llate", "-Wl,-Bdynamic", "-o", program, expected=int(is_wrong))
+                self.assertEqual("was compiled with -flto" in said, is_wrong, said)
+        compiled(CLANG, main, f"-L{folder}", "-lusual", "-o", program, environment={"LIBRARY_PATH": str(folder)})
+        compiled(program, expected=7)
+        (folder / "liblate.so").unlink()
+        said = compiled(CLANG, main, "-llate", "-o", program, expected=1, environment={"LIBRARY_PATH": f"/nowhere:{folder}"})
+        self.assertIn(f"'{archive}' was compiled with -flto", said)
+
+    def test_configuration_files_may_hold_options_of_the_passes_and_of_clang(self):
+        part = self.source("configured.c", GATHER)
+        folder = self.directory / "configuration"
+        folder.mkdir()
+        text, report = self.directory / "configured.s", self.directory / "configured.json"
+        inner = folder / "inner"
+        inner.write_text("# --farheap-off\n  -O2 \\\n  -DX=\"a b\"\n-DFOLDER=<CFGDIR>/x\n")
+        outer = folder / "outer.cfg"
+        for own, has_code in [("", True), ("--farheap-off", False), (f"--farheap-report='{report}'", True),
+                              ("-m32", False), ("--target=aarch64-linux-gnu", False), ("-flto", False)]:
+            outer.write_text(f"{own}\n@inner\n-lm\n")
+            for words in [[f"--config={outer}"], ["--config", outer], [f"--config-user-dir={folder}", "--config=outer.cfg"],
+                          [f"@{self.source('configuring', f'--config={outer}')}"]]:
+                with self.subTest(own, words=words):
+                    said = compiled(CLANG, "-Wall", "-Werror", *words, "-S", part, "-o", text)
+                    self.assertEqual(said, "")
+                    self.assertEqual("__farheap" in text.read_text(), has_code)
+        self.assertTrue(report.read_text())
+        outer.write_text("-shared")
+        library = self.directory / "libconfigured.so"
+        compiled(CLANG, f"--config={outer}", "-fPIC", part, "-o", library)
+        self.assertNotIn("__farheap_restart", compiled("nm", library))
+        said = compiled(CLANG, "--config=nowhere.cfg", "-S", part, "-o", text, expected=1)
+        self.assertRegex(said, r"^farheap-clang: error: '--config=nowhere.cfg' is in no folder .*; name its path\n$")
+
+    # Bitcode of the door may be compiled again by it.
+    def test_bitcode_is_prepared_once(self):
+        part = self.source("again.c", GATHER + "long last(long* const* list, long n);\n"
+                           "long last(long* const* list, long n) {\n"
+                           "  while (n-- > 0) list = (long* const*)list[1];\n  return **list;\n}\n")
+        user = self.source("again-user.c", "long at(const long* a, const unsigned* b, long n);\n"
+                           "long twice(const long* a, const unsigned* b, long n);\n"
+                           "long twice(const long* a, const unsigned* b, long n) { return at(a, b, n) * at(a, b, n / 2); }\n")
+        code = self.directory / "again.bc"
+
+        def calls(text):
+            return collections.Counter(re.findall(r"__farheap_(?:guard|guards|guard_written|gather|stream|read)\b", text))
+
+        for options in [[], ["--farheap-no-streams"], ["-ffar-objects"]]:
+            compiled(CLANG, "-O2", *options, "-emit-llvm", "-c", part, "-o", code)
+            once = compiled(CLANG, "-O2", *options, "-S", part, "-o", "-")
+            again = compiled(CLANG, "-O2", *options, "-S", code, "-o", "-")
+            self.assertTrue(calls(once))
+            # A second round of optimization may find that some are needless.
+            self.assertEqual(calls(again) - calls(once), collections.Counter(), options)
+        # As inlining has it: the caller has had nothing to prepare.
+        both = self.directory / "both.bc"
+        compiled(CLANG, "-O2", "-emit-llvm", "-c", user, "-o", self.directory / "user.bc")
+        linked = shutil.which("llvm-link-19")
+        if linked:
+            compiled(linked, code, self.directory / "user.bc", "-o", both)
+            text = compiled(CLANG, "-O3", "-mllvm", "-inline-threshold=10000", "-S", both, "-o", "-")
+            functions = functions_of(text, r"^(\w+):", r"^\.Lfunc_end")
+            of_one = calls(functions["at"])
+            self.assertTrue(calls(functions["twice"]))
+            self.assertEqual(calls(functions["twice"]) - of_one - of_one, collections.Counter())
 
     def test_what_is_not_linked_is_not_told_of_the_support(self):
         part = self.source("plain.c", "int main(void) { return 7; }\n")

@@ -1,0 +1,18 @@
+// What clang is asked for before it runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace far::compiler {
+
+// The version of this clang, such as 19.1.7; none if it does not run.
+[[nodiscard]] std::string version_of(const std::string& clang);
+
+// The folder that it is installed in, where it looks for configuration files; none if it does not run.
+[[nodiscard]] std::string folder_of(const std::string& clang);
+
+// The folders in which its linker looks for libraries, behind those of -L and LIBRARY_PATH.
+[[nodiscard]] std::vector<std::string> library_folders(const std::string& clang, const std::vector<std::string>& words);
+
+}  // namespace far::compiler
