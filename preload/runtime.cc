@@ -54,6 +54,7 @@
 #include "preload/syscall_guard.h"
 #include "preload/thread_ends.h"
 #include "preload/tracer.h"
+#include "preload/watchers.h"
 
 namespace far::preload {
 namespace {
@@ -223,8 +224,9 @@ void run_control(runtime& self, control::control_server& server) {
 template <typename Body>
 void start_control(Body body) {
   try {
-    // Detached: a child of fork has the object, and not the thread.
-    platform::start_runtime_thread("farheap-control", body).detach();
+    // Never joined: a child of fork has the object, and not the thread. Nor detached: the program may have a
+    // sanitizer's pthread_detach(), which ends it for a thread that it has not seen start.
+    new std::thread(platform::start_runtime_thread("farheap-control", body));
   } catch (const std::system_error& failure) {
     refuse_to_start(
         {std::string("no thread can be started (") + failure.what() + "); raise the limit on processes (ulimit -u)",
@@ -258,17 +260,12 @@ void start_control_of_child() {
   start_control([self = the_runtime] { run_control_of_child(*self); });
 }
 
-// Whether a debugger has started the program. It would stop at each signal.
-bool is_traced() {
-  constexpr const char* line = "\nTracerPid:\t";
-  char about[2048];
-  const int file = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const ssize_t got = read(file, about, sizeof about - 1);
-  close(file);
-  about[got > 0 ? got : 0] = 0;
-  const char* const found = std::strstr(about, line);
-  return found != nullptr && found[std::strlen(line)] != '0';
+result<fault_mode_choice> choose_mode(const settings& chosen) {
+  const char* const sanitizer = noting_sanitizer();
+  if (sanitizer == nullptr) return choose_fault_mode(platform::probe_kernel(), chosen.mode);
+  return error{
+      std::string("a program with ") + sanitizer + " has no far memory; build it without, or with AddressSanitizer",
+      ENOTSUP};
 }
 
 // If no mode was chosen and each system call would cost a signal, programs that call the kernel often are better off
@@ -338,7 +335,7 @@ void start() {
   settings& chosen = starting->chosen;
   if (chosen.verbose) set_log_level(log_level::verbose);
   fit_far_tier_to_limit(chosen);
-  const result<fault_mode_choice> choice = choose_fault_mode(platform::probe_kernel(), chosen.mode);
+  const result<fault_mode_choice> choice = choose_mode(chosen);
   if (!choice) return run_natively(choice.error());
   if (choice.value().why_not_asked != nullptr) {
     log_line(log_level::warning, "%s. Until then process %d (%s) runs with the other mode",

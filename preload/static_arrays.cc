@@ -7,6 +7,7 @@
 
 #include "base/units.h"
 #include "platform/heap_layout.h"
+#include "preload/watchers.h"
 
 namespace far::preload {
 namespace {
@@ -39,6 +40,7 @@ int visit_executable(dl_phdr_info* object, std::size_t, void* found) {
 
 std::vector<std::span<std::byte>> find_static_arrays() {
   std::vector<std::span<std::byte>> found;
+  if (has_sanitizer_of_calls()) return found;
   dl_iterate_phdr(visit_executable, &found);
   return found;
 }
