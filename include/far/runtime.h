@@ -111,8 +111,9 @@ class FAR_API runtime {
     return spawn([&body]() -> std::invoke_result_t<F> { return std::invoke(std::forward<F>(body)); }).join();
   }
   // Runs `body`, which is copied or moved, on a new fiber; the task gives what it returns, also after the runtime has
-  // ended, which waits for its fibers. What is returned holds no far pointer then. A fiber that waits for a far object lets others run. Throws std::system_error when there is
-  // no memory for its stack, and what copying or moving `body` throws.
+  // ended, which waits for its fibers. What is returned holds no far pointer then. A fiber that waits for a far object
+  // lets others run. Throws std::system_error when there is no memory for its stack, and what copying or moving `body`
+  // throws.
   template <typename F>
     requires std::invocable<std::decay_t<F>>
   [[nodiscard]] task<std::invoke_result_t<std::decay_t<F>>> spawn(F&& body, const spawn_options& how = {}) {
