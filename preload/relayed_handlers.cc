@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <cstring>
 
 #include "base/spin_lock.h"
+#include "base/units.h"
 #include "preload/syscall_stubs.h"
 #include "preload/threads.h"
 
@@ -19,6 +21,9 @@ namespace {
 constexpr int signals = 64;
 
 spin_lock exchanging;
+// What a handler finds below its frame on a signal stack of the program's: of smaller ones our part of the C library's
+// calls would take too much.
+constexpr std::size_t least_room_bytes = std::size_t{8} << 10;
 // What the program asked for, where the kernel has relay_signal: the handler, and in the same word, of which addresses
 // leave this bit free, SA_ONSTACK.
 constinit std::array<std::atomic<std::uintptr_t>, signals + 1> handlers{};
@@ -67,7 +72,7 @@ frame_places places_below(std::uintptr_t top, std::size_t extended_bytes) {
 
 // Copies a frame to where the kernel places frames: to the top of the program's signal stack, where the handler wants
 // it and does not interrupt another one there, else below the red zone of what was interrupted. It stays where it is if
-// it interrupts a handler on our signal stack, or has no room on the program's.
+// it interrupts a handler on our signal stack, or has little room on the program's.
 std::byte* copy_frame(int number, std::byte* frame) {
   const ucontext_t& context = context_of(frame);
   const auto interrupted = static_cast<std::uintptr_t>(context.uc_mcontext.gregs[REG_RSP]);
@@ -76,10 +81,12 @@ std::byte* copy_frame(int number, std::byte* frame) {
   const std::size_t extended_bytes = registers != nullptr ? extended_state_bytes(registers) : 0;
   frame_places places = places_below(interrupted - red_zone_bytes, extended_bytes);
   const stack_t& stack = this_thread().program_stack;
-  if ((word_of(number) & on_stack) != 0 && stack.ss_size != 0 && !(keeps_stack(stack) && holds(stack, interrupted))) {
-    const auto first = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
-    places = places_below(first + stack.ss_size, extended_bytes);
+  const auto first = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
+  if (keeps_stack(stack) && holds(stack, interrupted)) {
     if (!holds(stack, places.frame)) return frame;
+  } else if ((word_of(number) & on_stack) != 0 && stack.ss_size != 0) {
+    places = places_below(first + stack.ss_size, extended_bytes);
+    if (places.frame < first + least_room_bytes) return frame;
   }
   std::byte* extended = nullptr;
   if (registers != nullptr) {
@@ -194,6 +201,45 @@ long exchange_relayed_action(int number, const kernel_action* action, kernel_act
 
 void open_relayed_actions_in_child() noexcept {
   exchanging.open_in_child();
+}
+
+void move_registers(ucontext_t& context, const void* from, std::size_t bytes, void* room) noexcept {
+  const std::uintptr_t place = round_up(reinterpret_cast<std::uintptr_t>(room), alignment_of_registers);
+  void* const copy = reinterpret_cast<void*>(place);
+  std::memcpy(copy, from, bytes);
+  context.uc_mcontext.fpregs = static_cast<fpregset_t>(copy);
+}
+
+ucontext_t& interrupted_by_handler(const ucontext_t& context) noexcept {
+  return *reinterpret_cast<ucontext_t*>(context.uc_mcontext.gregs[REG_RSP]);
+}
+
+std::size_t bytes_to_restore(const ucontext_t& context) noexcept {
+  const void* const theirs = interrupted_by_handler(context).uc_mcontext.fpregs;
+  const void* const ours = context.uc_mcontext.fpregs;
+  if (theirs == nullptr || ours == nullptr) return 0;
+  return std::min(extended_state_bytes(theirs), extended_state_bytes(ours));
+}
+
+kernel_mask mask_to_restore(const ucontext_t& interrupted) noexcept {
+  kernel_mask mask = 0;
+  std::memcpy(&mask, &interrupted.uc_sigmask, sizeof mask);
+  return without_ours(mask);
+}
+
+void return_from_handler(ucontext_t& context, void* room) noexcept {
+  ucontext_t& interrupted = interrupted_by_handler(context);
+  const std::size_t bytes = bytes_to_restore(context);
+  const kernel_mask mask = mask_to_restore(interrupted);
+  leave_handler(interrupted);
+  context.uc_flags = interrupted.uc_flags;
+  std::memcpy(&context.uc_sigmask, &mask, sizeof mask);
+  if (bytes > 0) {
+    move_registers(context, interrupted.uc_mcontext.fpregs, bytes, room);
+  } else {
+    context.uc_mcontext.fpregs = nullptr;  // the kernel's initial state
+  }
+  std::memcpy(context.uc_mcontext.gregs, interrupted.uc_mcontext.gregs, sizeof context.uc_mcontext.gregs);
 }
 
 }  // namespace far::preload

@@ -206,16 +206,13 @@ void change_action(ucontext_t& context) {
   give_result(context, result);
 }
 
-// The end of a handler of the program. It returns from our code instead of the C library's, because ours is not
+// Where misses of the kernel are resolved, it does all of that itself. The call is made by our code, which is not
 // dispatched.
-void return_from_handler(ucontext_t& context) {
+void return_by_kernel(ucontext_t& context) {
   greg_t* const registers = context.uc_mcontext.gregs;
-  auto* const interrupted = reinterpret_cast<ucontext_t*>(registers[REG_RSP]);
-  kernel_mask mask = 0;
-  std::memcpy(&mask, &interrupted->uc_sigmask, sizeof mask);
-  mask = without_ours(mask);
-  std::memcpy(&interrupted->uc_sigmask, &mask, sizeof mask);
-  if (!only_raw_calls) leave_handler(*interrupted);
+  ucontext_t& interrupted = interrupted_by_handler(context);
+  const kernel_mask mask = mask_to_restore(interrupted);
+  std::memcpy(&interrupted.uc_sigmask, &mask, sizeof mask);
   registers[REG_RAX] = SYS_rt_sigreturn;
   registers[REG_RIP] = address_of(far_signal_return_call);
 }
@@ -348,7 +345,7 @@ void on_dispatched(ucontext_t& context, long number) {
   warn_of_filter(number, registers);
   if (refuses_dispatch(registers, number)) return;
   switch (number) {
-    case SYS_rt_sigreturn: return return_from_handler(context);
+    case SYS_rt_sigreturn: return return_by_kernel(context);
     case SYS_sigaltstack:
       if (only_raw_calls) break;
       return do_sigaltstack(context);
@@ -383,16 +380,6 @@ bool reaches_into_pushed(const ucontext_t& interrupted) {
   return first < stack && first + extended_state_bytes(interrupted.uc_mcontext.fpregs) > stack - far_pushed_bytes;
 }
 
-constexpr std::uintptr_t alignment_of_registers = 64;
-
-// The kernel reads them wherever they lie. Nothing runs between our return and that moment: all signals are blocked.
-void move_registers(ucontext_t& context, void* room) {
-  const std::uintptr_t place = round_up(reinterpret_cast<std::uintptr_t>(room), alignment_of_registers);
-  void* const copy = reinterpret_cast<void*>(place);
-  std::memcpy(copy, context.uc_mcontext.fpregs, extended_state_bytes(context.uc_mcontext.fpregs));
-  context.uc_mcontext.fpregs = static_cast<fpregset_t>(copy);
-}
-
 // Whether the handler runs on a stack of the program's, which may be small, as a coroutine's, and far; or on one that
 // the child of a vfork would go on with, since the program is in a handler there.
 bool is_on_stack_of_program(const ucontext_t& interrupted, long number) {
@@ -408,10 +395,14 @@ void on_sigsys(int signal, siginfo_t* info, void* context) {
     interrupted.uc_mcontext.gregs[REG_RAX] = -ENOSYS;  // a call of the 32-bit interface; this is a 64-bit program
     return;
   }
+  if (!only_raw_calls && info->si_syscall == SYS_rt_sigreturn) {
+    return return_from_handler(interrupted, __builtin_alloca(bytes_to_restore(interrupted) + alignment_of_registers));
+  }
   if (!is_on_stack_of_program(interrupted, info->si_syscall)) return on_dispatched(interrupted, info->si_syscall);
   if (reaches_into_pushed(interrupted)) {
-    const std::size_t bytes = extended_state_bytes(interrupted.uc_mcontext.fpregs);
-    move_registers(interrupted, __builtin_alloca(bytes + alignment_of_registers));
+    const void* const registers = interrupted.uc_mcontext.fpregs;
+    const std::size_t bytes = extended_state_bytes(registers);
+    move_registers(interrupted, registers, bytes, __builtin_alloca(bytes + alignment_of_registers));
   }
   struct {
     ucontext_t& context;

@@ -400,8 +400,9 @@ void do_watched_call(ucontext_t& context, long number) {
   registers[REG_RIP] = reinterpret_cast<greg_t>(far_site_raw);
 }
 
-// Handlers of the program that want a signal stack run on ours, which the kernel has. So the answers are those of the
-// kernel, with one exception: a handler that asks for the stack in use gets ours, to check whether it runs on it.
+// The kernel has our signal stack, and handlers of SIGBUS and SIGSYS run on it, as those do for which the program's has
+// no room. So the answers are those of the kernel, with one exception: such a handler that asks for the stack in use
+// gets ours, to check whether it runs on it.
 void do_sigaltstack(ucontext_t& context) noexcept {
   greg_t* const registers = context.uc_mcontext.gregs;
   const auto* const wanted = reinterpret_cast<const stack_t*>(registers[REG_RDI]);
@@ -445,8 +446,6 @@ void leave_handler(ucontext_t& interrupted) noexcept {
     // As to the kernel, an error means that nothing changes.
     if (!runs_on_current) static_cast<void>(set_stack(state.program_stack, interrupted.uc_stack));
     interrupted.uc_flags &= ~has_program_stack;
-    // Of this thread: the handler may have begun on another one.
-    interrupted.uc_stack = kernel_stack(state.signal_stack);
     return;
   }
   if (is_on_signal_stack(static_cast<std::uintptr_t>(interrupted.uc_mcontext.gregs[REG_RSP]))) return;

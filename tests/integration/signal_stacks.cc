@@ -1,9 +1,10 @@
 // Handlers that need the signal stack that the program has given: a large one, one that is kept when the handler has
-// returned and entered again by a jump (as GNU Pth and QEMU make coroutines), one that a handler changes, and one whose
-// pages have left local memory. A line each.
+// returned and entered again by a jump (as GNU Pth and QEMU make coroutines), one that a handler changes, one whose
+// pages have left local memory, and one that is free as soon as a handler ends. A line each.
 #include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -217,12 +218,56 @@ void moved_handlers() {
   std::puts("a handler went to another thread");
 }
 
+// ---- a handler whose frame has left when it ends ----
+
+void send_away(int, siginfo_t*, void*) {
+  evict();
+}
+
+void frames_that_leave() {
+  handle(SIGUSR1, send_away, SA_ONSTACK);
+  const stack_t whole = new_stack(mib / 4);
+  // The frame takes 1 KiB to 4 KiB, on one page or on two.
+  for (const std::size_t cut : {0, 512, 1024, 1792, 2560, 3328}) {
+    stack_t stack = whole;
+    stack.ss_size -= cut;
+    use(stack);
+    raise(SIGUSR1);
+  }
+  std::puts("frames left");
+}
+
+// ---- signals that come while a handler ends, with a stack that is free again then ----
+
+volatile sig_atomic_t alarms = 0;
+
+void count_alarm(int, siginfo_t*, void*) {
+  alarms = alarms + 1;
+}
+
+void nothing(int, siginfo_t*, void*) {}
+
+void signals_at_the_end() {
+  use(new_stack(mib / 4, disarms));
+  handle(SIGUSR1, nothing, SA_ONSTACK);
+  handle(SIGALRM, count_alarm, SA_ONSTACK);
+  alarms = 0;
+  const itimerval often{{0, 50}, {0, 50}};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (int round = 0; round < 20'000 || alarms < 100; ++round) raise(SIGUSR1);
+  const itimerval never{};
+  setitimer(ITIMER_REAL, &never, nullptr);
+  std::puts("handlers ended");
+}
+
 }  // namespace
 
 int main() {
   large_stacks();
   coroutines();
   changes();
+  frames_that_leave();
+  signals_at_the_end();
   moved_handlers();
   std::fflush(stdout);
   _exit(0);
