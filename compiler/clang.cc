@@ -66,9 +66,9 @@ std::string folder_of(const std::string& clang) {
 }
 
 std::vector<std::string> library_folders(const std::string& clang, const std::vector<std::string>& words) {
-  std::vector<std::string> command{clang};
+  // In front: the last word may be an option that wants an argument.
+  std::vector<std::string> command{clang, "-print-search-dirs"};
   command.insert(command.end(), words.begin(), words.end());
-  command.emplace_back("-print-search-dirs");
   std::vector<std::string> folders;
   for (const std::string& line : lines_of(output_of(command), "libraries: =")) {
     const std::vector<std::string> some = parts_of(line, ':');

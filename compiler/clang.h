@@ -12,7 +12,7 @@ namespace far::compiler {
 // The folder that it is installed in, where it looks for configuration files; none if it does not run.
 [[nodiscard]] std::string folder_of(const std::string& clang);
 
-// The folders in which its linker looks for libraries, behind those of -L and LIBRARY_PATH.
+// The folders of its own in which it has the linker look for libraries, behind those of -L.
 [[nodiscard]] std::vector<std::string> library_folders(const std::string& clang, const std::vector<std::string>& words);
 
 }  // namespace far::compiler

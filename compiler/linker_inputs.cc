@@ -109,16 +109,26 @@ void linker_inputs::read(std::string_view words) {
 void linker_inputs::read_word(const std::string& word) {
   constexpr std::string_view library = "--library=";
   constexpr std::string_view folder = "--library-path=";
-  if (word == "-l" || word == "-L") {
+  constexpr std::string_view format = "--format=";
+  if (word == "-l" || word == "-L" || word == "-b") {
     waiting_ = word;
+  } else if (word == "--format") {
+    waiting_ = format;
+  } else if (starts_with(word, "-b") || starts_with(word, format)) {
+    is_data_ = word == "-bbinary" || word == "--format=binary";
+  } else if (word == "--push-state") {
+    pushed_.push_back(wants_archives_);
+  } else if (word == "--pop-state" && !pushed_.empty()) {
+    wants_archives_ = pushed_.back();
+    pushed_.pop_back();
   } else if (starts_with(word, "-l")) {
     add_library(word.substr(2));
   } else if (starts_with(word, library)) {
     add_library(word.substr(library.size()));
   } else if (starts_with(word, "-L")) {
-    add_folder(word.substr(2));
+    linker_folders_.push_back(word.substr(2));
   } else if (starts_with(word, folder)) {
-    add_folder(word.substr(folder.size()));
+    linker_folders_.push_back(word.substr(folder.size()));
   } else if (word == "-Bstatic" || word == "-dn" || word == "-non_shared" || word == "-static") {
     want_archives(true);
   } else if (word == "-Bdynamic" || word == "-dy" || word == "-call_shared") {
@@ -129,19 +139,20 @@ void linker_inputs::read_word(const std::string& word) {
 }
 
 std::string linker_inputs::find_bitcode(const std::function<std::vector<std::string>()>& own_folders) const {
-  std::vector<std::string> folders = folders_;
-  const auto add = [&folders](const std::vector<std::string>& more) {
-    folders.insert(folders.end(), more.begin(), more.end());
+  std::vector<std::string> others;  // in the order in which clang names them to the linker, behind those of -L
+  const auto add = [&others](const std::vector<std::string>& more) {
+    others.insert(others.end(), more.begin(), more.end());
   };
-  const char* const of_environment = std::getenv("LIBRARY_PATH");
-  add(parts_of(of_environment == nullptr ? "" : of_environment, ':'));
-  bool has_own = false;
+  bool has_others = false;
   for (const input& one : inputs_) {
-    std::string path = one.is_library ? library_in(folders, one.name, one.is_archive) : one.name;
-    if (path.empty() && !std::exchange(has_own, true)) {
+    std::string path = one.is_library ? library_in(folders_, one.name, one.is_archive) : one.name;
+    if (path.empty() && !std::exchange(has_others, true)) {
+      const char* const of_environment = std::getenv("LIBRARY_PATH");
       add(own_folders());
-      path = library_in(folders, one.name, one.is_archive);
+      add(parts_of(of_environment == nullptr ? "" : of_environment, ':'));
+      add(linker_folders_);
     }
+    if (path.empty()) path = library_in(others, one.name, one.is_archive);
     if (has_bitcode(path)) return path;
   }
   return "";

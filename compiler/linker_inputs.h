@@ -14,7 +14,9 @@ namespace far::compiler {
 
 class linker_inputs {
  public:
-  void add_file(std::string path) { inputs_.push_back({std::move(path), false, false}); }
+  void add_file(std::string path) {
+    if (!is_data_) inputs_.push_back({std::move(path), false, false});
+  }
   void add_library(std::string_view name) { inputs_.push_back({std::string(name), true, wants_archives_}); }
   void add_folder(std::string_view path) { folders_.emplace_back(path); }
   // Of the libraries that follow, archives are linked and no shared ones.
@@ -22,8 +24,8 @@ class linker_inputs {
   // Words for the linker, with commas in between.
   void read(std::string_view words);
 
-  // The path of the first one that has bitcode, or none. The linker's own folders are asked for only where a library is
-  // not in those of -L and LIBRARY_PATH.
+  // The path of the first one that has bitcode, or none. Clang's own folders are asked for only where a library is not
+  // in those of -L.
   [[nodiscard]] std::string find_bitcode(const std::function<std::vector<std::string>()>& own_folders) const;
 
  private:
@@ -37,8 +39,11 @@ class linker_inputs {
 
   std::vector<input> inputs_;
   std::vector<std::string> folders_;
-  std::string waiting_;  // -l or -L, whose argument is the linker's next word
+  std::vector<std::string> linker_folders_;  // of words for the linker, which clang puts behind its own folders
+  std::string waiting_;                      // an option whose argument is the linker's next word
+  bool is_data_ = false;                     // files that follow are linked as bytes, whatever is in them
   bool wants_archives_ = false;
+  std::vector<bool> pushed_;  // of --push-state: wants_archives_ then
 };
 
 }  // namespace far::compiler

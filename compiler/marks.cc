@@ -181,11 +181,25 @@ void reader::mark_loaded(llvm::Value& variable, const char* scope) {
   }
 }
 
+// Clang names no member of a union: only what is read and written says what it is.
+bool is_pointer_of_union(const llvm::IntrinsicInst& call, const llvm::GetElementPtrInst& member) {
+  const auto* const type = llvm::dyn_cast<llvm::StructType>(member.getResultElementType());
+  if (type == nullptr || !type->hasName() || !type->getName().starts_with("union.")) return false;
+  return llvm::any_of(call.users(), [&call](const llvm::User* user) {
+    const auto* const store = llvm::dyn_cast<llvm::StoreInst>(user);
+    if (store != nullptr)
+      return store->getPointerOperand() == &call && store->getValueOperand()->getType()->isPointerTy();
+    return llvm::isa<llvm::LoadInst>(user) && user->getType()->isPointerTy();
+  });
+}
+
 // A hot member is in use itself. A local one says where it leads, or, if it is no pointer, where it is.
 void reader::read_member(llvm::IntrinsicInst& call, llvm::StringRef text) {
   if (text == hot_mark) return mark(call, hot_scope);
   const auto* const member = llvm::dyn_cast<llvm::GetElementPtrInst>(call.getArgOperand(0));
-  if (member != nullptr && !member->getResultElementType()->isPointerTy()) return mark(call, local_scope);
+  if (member != nullptr && !member->getResultElementType()->isPointerTy() && !is_pointer_of_union(call, *member)) {
+    return mark(call, local_scope);
+  }
   mark_loaded(call, local_scope);
   allocate_locally(call, {call.getArgOperand(2), call.getArgOperand(3)});
 }

@@ -270,8 +270,9 @@ std::string find_clang(std::string_view name, bool for_cxx) {
   fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
 }
 
-// Clang looks for a configuration file without a folder in those of these options, and where it is itself.
-std::string find_configuration(std::string_view name, const std::string& clang, const std::string& file,
+// Clang looks for a configuration file without a folder in those of these options, and where it is itself. None: in
+// folders that it was built with, perhaps.
+std::string find_configuration(const std::string& clang, const std::string& file,
                                const std::vector<std::string>& words) {
   if (file.find('/') != file.npos) return file;
   std::vector<std::filesystem::path> folders;
@@ -285,14 +286,12 @@ std::string find_configuration(std::string_view name, const std::string& clang, 
     std::string path = (folder / file).string();
     if (!folder.empty() && access(path.c_str(), R_OK) == 0) return path;
   }
-  fail(name, "'--config=" + file +
-                 "' is in no folder of --config-user-dir or --config-system-dir, nor with clang; name its path");
+  return "";
 }
 
 // The words, with those of the configuration files that they name in front. Clang does not warn of these where a step
 // does not use them.
-std::vector<std::string> with_configuration(std::string_view name, const std::string& clang,
-                                            const std::vector<std::string>& words) {
+std::vector<std::string> with_configuration(const std::string& clang, const std::vector<std::string>& words) {
   constexpr std::string_view option = "--config";
   std::vector<std::string> files;
   std::vector<std::string> others;
@@ -311,7 +310,9 @@ std::vector<std::string> with_configuration(std::string_view name, const std::st
   if (files.empty()) return words;
   std::vector<std::string> all{"--start-no-unused-arguments"};
   for (const std::string& file : files) {
-    const std::vector<std::string> some = words_of_configuration(find_configuration(name, clang, file, words));
+    const std::string path = find_configuration(clang, file, words);
+    const std::vector<std::string> some =
+        path.empty() ? std::vector<std::string>{"--config=" + file} : words_of_configuration(path);
     all.insert(all.end(), some.begin(), some.end());
   }
   all.emplace_back("--end-no-unused-arguments");
@@ -327,7 +328,7 @@ request read_arguments(std::string_view name, const std::vector<std::string>& gi
   wanted.clang = find_clang(name, wanted.for_cxx);
   std::vector<std::string> expanded;
   expand(name, given, 0, expanded);
-  const std::vector<std::string> all = with_configuration(name, wanted.clang, expanded);
+  const std::vector<std::string> all = with_configuration(wanted.clang, expanded);
   read_words(name, all, wanted);
   if (std::find(all.begin(), all.end(), "--driver-mode=cl") != all.end()) {
     fail(name, "'--driver-mode=cl' is a command line for Windows, where there is no far memory; use clang-cl");

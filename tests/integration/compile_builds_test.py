@@ -280,7 +280,8 @@ int main(int count, char** names) {
         self.assertIn("/usr/lib/liblate.a' was compiled with -flto", said)
         # A shared library counts more than an archive, unless only archives are asked for.
         compiled(CLANG, "-O2", "-fPIC", "-shared", part, "-o", folder / "liblate.so")
-        for words, is_wrong in [([], False), (["-static"], True), (["-Wl,-Bstatic"], True), (["-Wl,-Bstatic,-Bdynamic"], False)]:
+        for words, is_wrong in [([], False), (["-static"], True), (["-Wl,-Bstatic"], True), (["-Wl,-Bstatic,-Bdynamic"], False),
+                                (["-Wl,--push-state,-Bstatic,--pop-state"], False)]:
             with self.subTest(words):
                 said = compiled(CLANG, *words, main, f"-L{folder}", "-llate", "-Wl,-Bdynamic", "-o", program, expected=int(is_wrong))
                 self.assertEqual("was compiled with -flto" in said, is_wrong, said)
@@ -289,6 +290,19 @@ int main(int count, char** names) {
         (folder / "liblate.so").unlink()
         said = compiled(CLANG, main, "-llate", "-o", program, expected=1, environment={"LIBRARY_PATH": f"/nowhere:{folder}"})
         self.assertIn(f"'{archive}' was compiled with -flto", said)
+        # Clang's own folders come before those of the environment and of words for the linker.
+        (folder / "libz.a").write_bytes(archive.read_bytes())
+        (own / "libz.a").write_bytes(plain.read_bytes())
+        for words, environment in [([], {"LIBRARY_PATH": str(folder)}), ([f"-Wl,-L,{folder}"], {})]:
+            with self.subTest(words, environment=environment):
+                said = compiled(CLANG, f"--sysroot={self.directory / 'root'}", "-nostdlib", "-r", usual, *words, "-lz", "-o",
+                                program, environment=environment)
+                self.assertEqual(said, "")
+        # Data that is linked as bytes.
+        compiled(CLANG, "-r", "-nostdlib", f"-Wl,-b,binary,{late},-b,elf64-x86-64", usual, "-o", program)
+        # The question to clang is no command that makes anything.
+        self.assertIn("argument to '-o' is missing", compiled(CLANG, part, "-lm", "-o", expected=1))
+        self.assertFalse(pathlib.Path("-print-search-dirs").exists())
 
     def test_configuration_files_may_hold_options_of_the_passes_and_of_clang(self):
         part = self.source("configured.c", GATHER)
@@ -313,7 +327,9 @@ int main(int count, char** names) {
         compiled(CLANG, f"--config={outer}", "-fPIC", part, "-o", library)
         self.assertNotIn("__farheap_restart", compiled("nm", library))
         said = compiled(CLANG, "--config=nowhere.cfg", "-S", part, "-o", text, expected=1)
-        self.assertRegex(said, r"^farheap-clang: error: '--config=nowhere.cfg' is in no folder .*; name its path\n$")
+        # Clang may have been built with folders of its own for them, so the words are its.
+        self.assertIn("nowhere.cfg", said.splitlines()[0])
+        self.assertIn("error: configuration file", said)
 
     # Bitcode of the door may be compiled again by it.
     def test_bitcode_is_prepared_once(self):

@@ -4,6 +4,8 @@
 target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:128-n8:16:32:64-S128"
 target triple = "x86_64-unknown-linux-gnu"
 
+%union.anon = type { ptr }
+%struct.tagged = type { %union.anon, i32 }
 %struct.text = type { i64, [200 x i8] }
 
 @hot = private constant [8 x i8] c"far_hot\00", section "llvm.metadata"
@@ -62,6 +64,18 @@ define void @allocate() {
 ; CHECK-SAME: #[[APART:[0-9]+]]
 define void @apart() {
   ret void
+}
+
+; Of a union clang names no member: the mark is about the pointer that is read from it.
+; CHECK-LABEL: @local_member_of_union(
+; CHECK: %pointer = load ptr, ptr %member, align 8{{$}}
+; CHECK-NEXT: load i64, ptr %pointer, align 8, !alias.scope ![[LOCAL]]
+define i64 @local_member_of_union(ptr %at) {
+  %member = getelementptr inbounds %struct.tagged, ptr %at, i32 0, i32 0
+  %marked = call ptr @llvm.ptr.annotation.p0.p0(ptr %member, ptr @local, ptr @file, i32 6, ptr null)
+  %pointer = load ptr, ptr %marked, align 8
+  %value = load i64, ptr %pointer, align 8
+  ret i64 %value
 }
 
 ; CHECK: attributes #[[APART]] = { noinline }
