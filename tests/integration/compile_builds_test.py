@@ -300,9 +300,6 @@ int main(int count, char** names) {
                 self.assertEqual(said, "")
         # Data that is linked as bytes.
         compiled(CLANG, "-r", "-nostdlib", f"-Wl,-b,binary,{late},-b,elf64-x86-64", usual, "-o", program)
-        # The question to clang is no command that makes anything.
-        self.assertIn("argument to '-o' is missing", compiled(CLANG, part, "-lm", "-o", expected=1))
-        self.assertFalse(pathlib.Path("-print-search-dirs").exists())
 
     def test_configuration_files_may_hold_options_of_the_passes_and_of_clang(self):
         part = self.source("configured.c", GATHER)
