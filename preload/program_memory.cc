@@ -10,7 +10,6 @@
 #include <cstdint>
 
 #include "base/units.h"
-#include "platform/runtime_thread.h"
 #include "preload/in_runtime.h"
 #include "preload/runtime.h"
 #if defined(__x86_64__)
@@ -65,9 +64,10 @@ bool all_allow(const pager::pager& pager, int access, const std::byte* memory, s
   return true;
 }
 
-// The pager, if any of this memory may be far.
+// The pager, if any of this memory may be far. The runtime's own never is; what the program gave to a call may be read
+// in a section of the runtime, too.
 const pager::pager* pager_of_memory(const void* memory, std::size_t bytes) {
-  const pager::pager* const pager = platform::on_runtime_thread() ? nullptr : active_pager();
+  const pager::pager* const pager = active_pager();
   return pager != nullptr && pager->overlaps(memory, bytes) ? pager : nullptr;
 }
 
