@@ -191,7 +191,7 @@ void* move_one(pager::pager& far, const move_call& asked) {
 }
 
 // Since Linux 6.17 a move to another place takes all mappings of its range, with the holes between them. Only the
-// kernel knows, so this tries it.
+// kernel knows, so this tries it. An older one refuses by EFAULT; any other error, as for want of room, says nothing.
 bool kernel_moves_several() {
   enum : int { unknown, one, several };
   static std::atomic<int> known{unknown};
@@ -204,8 +204,9 @@ bool kernel_moves_several() {
   void* const target = bytes_at(place) + 2 * page_bytes;
   const bool moved = are_two && kernel_mremap(place, 2 * page_bytes, 2 * page_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
                                               target) != MAP_FAILED;
+  const bool refuses_two = are_two && !moved && errno == EFAULT;
   kernel_munmap(place, 4 * page_bytes);
-  if (are_two) known.store(moved ? several : one);
+  if (moved || refuses_two) known.store(moved ? several : one);
   errno = saved_errno;
   return moved;
 }
