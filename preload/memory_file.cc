@@ -82,8 +82,9 @@ std::size_t bytes_there(std::uintptr_t place, std::size_t bytes) {
 
 // The buffer may be far, too, and in fault_mode::in_line the kernel waits for nobody there, either.
 long transfer_part(const transfer& with, std::uintptr_t buffer, std::size_t bytes, std::uintptr_t place) {
-  bytes = bytes_there(place, bytes);
-  if (bytes == 0) return -EIO;
+  const std::size_t there = bytes_there(place, bytes);
+  if (there == 0 && bytes > 0) return -EIO;
+  bytes = there;
   const pinned_part memory(place, bytes);
   const pinned_part room(buffer, bytes);
   const long number = with.writes ? SYS_pwrite64 : SYS_pread64;

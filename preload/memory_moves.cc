@@ -57,6 +57,11 @@ bool repeat_advice(void* target, std::size_t bytes, const pager::pager::mapping&
 }
 
 // The program may have freed the key since: then the memory has none.
+void protect_source(std::byte* source, std::size_t bytes, int protection, int key) {
+  if (key > 0 && protect(source, bytes, protection, key) == 0) return;
+  static_cast<void>(protect(source, bytes, protection, -1));
+}
+
 void protect_target(void* target, std::size_t bytes, int protection, int key) {
   if (key > 0 && kernel_pkey_mprotect(target, bytes, protection, key) == 0) return;
   static_cast<void>(kernel_mprotect(target, bytes, protection));
@@ -92,7 +97,7 @@ void* remap_out(pager::pager& far, const move_call& asked) {
   if ((asked.flags & MREMAP_DONTUNMAP) == 0) return unmap(address, old_bytes) == 0 ? target : MAP_FAILED;
   static_cast<void>(advise(address, old_bytes, MADV_DONTNEED));
   static_cast<void>(advise(address, old_bytes, MADV_GUARD_REMOVE));  // an error if there are none to remove
-  if (is_shut) static_cast<void>(protect(address, old_bytes, protection, key > 0 ? key : -1));
+  if (is_shut) protect_source(address, old_bytes, protection, key);
   return target;
 }
 
@@ -186,7 +191,7 @@ void* move_one(pager::pager& far, const move_call& asked) {
 }
 
 // Since Linux 6.17 a move to another place takes all mappings of its range, with the holes between them. Only the
-// kernel knows, so this tries it.
+// kernel knows, so this tries it. An older one refuses by EFAULT; any other error, as for want of room, says nothing.
 bool kernel_moves_several() {
   enum : int { unknown, one, several };
   static std::atomic<int> known{unknown};
@@ -199,8 +204,9 @@ bool kernel_moves_several() {
   void* const target = bytes_at(place) + 2 * page_bytes;
   const bool moved = are_two && kernel_mremap(place, 2 * page_bytes, 2 * page_bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
                                               target) != MAP_FAILED;
+  const bool refuses_two = are_two && !moved && errno == EFAULT;
   kernel_munmap(place, 4 * page_bytes);
-  if (are_two) known.store(moved ? several : one);
+  if (moved || refuses_two) known.store(moved ? several : one);
   errno = saved_errno;
   return moved;
 }

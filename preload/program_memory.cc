@@ -10,8 +10,8 @@
 #include <cstdint>
 
 #include "base/units.h"
-#include "platform/runtime_thread.h"
 #include "preload/in_runtime.h"
+#include "preload/memory_file.h"
 #include "preload/runtime.h"
 #if defined(__x86_64__)
 #include "preload/syscall_stubs.h"
@@ -49,7 +49,8 @@ bool is_writable(const void* memory, std::size_t bytes) noexcept {
   }
 }
 
-// What the map of far memory says of each page; `elsewhere(page)` decides about pages that are not far.
+// What the map of far memory says of each page, which must allow any of `access`; `elsewhere(page)` decides about pages
+// that are not far.
 template <typename Elsewhere>
 bool all_allow(const pager::pager& pager, int access, const std::byte* memory, std::size_t bytes,
                const Elsewhere& elsewhere) {
@@ -65,9 +66,24 @@ bool all_allow(const pager::pager& pager, int access, const std::byte* memory, s
   return true;
 }
 
-// The pager, if any of this memory may be far.
+// The map does not know what the program may do to memory of another kind that it has put among far memory: the kernel
+// is asked, for which the far part is held.
+bool may_be_written(const pager::pager& pager, const std::byte* memory, std::size_t bytes) {
+  bool is_all_far = true;
+  const auto elsewhere = [&is_all_far](const std::byte*) {
+    is_all_far = false;
+    return true;
+  };
+  if (!all_allow(pager, PROT_WRITE, memory, bytes, elsewhere)) return false;
+  if (is_all_far) return true;
+  const pinned_part held(number_of(memory), bytes);
+  return is_writable(memory, bytes);
+}
+
+// The pager, if any of this memory may be far. The runtime's own never is; what the program gave to a call may be read
+// in a section of the runtime, too.
 const pager::pager* pager_of_memory(const void* memory, std::size_t bytes) {
-  const pager::pager* const pager = platform::on_runtime_thread() ? nullptr : active_pager();
+  const pager::pager* const pager = active_pager();
   return pager != nullptr && pager->overlaps(memory, bytes) ? pager : nullptr;
 }
 
@@ -86,7 +102,9 @@ bool is_readable(const void* memory, std::size_t bytes) noexcept {
 // The kernel knows only what is resident, and pages that may only be read do not stay.
 bool may_be_read(const pager::pager& pager, const std::byte* memory, std::size_t bytes) {
   if (!pager.overlaps(memory, bytes)) return is_readable(memory, bytes);
-  return all_allow(pager, PROT_READ, memory, bytes, [](const std::byte* page) { return is_readable(page, 1); });
+  // What may be written can be read, too: no processor here has memory that can only be written.
+  constexpr int readable = PROT_READ | PROT_WRITE;
+  return all_allow(pager, readable, memory, bytes, [](const std::byte* page) { return is_readable(page, 1); });
 }
 
 bool load_bytes(void* copy, const void* place, std::size_t bytes) noexcept {
@@ -101,10 +119,8 @@ bool load_bytes(void* copy, const void* place, std::size_t bytes) noexcept {
 bool store_bytes(void* place, const void* from, std::size_t bytes) noexcept {
   const auto* const memory = static_cast<const std::byte*>(place);
   const pager::pager* const pager = pager_of_memory(place, bytes);
-  const auto elsewhere = [](const std::byte* page) { return is_readable(page, 1); };  // what the program maps there
-  const bool is_good = pager == nullptr
-                           ? is_writable(place, bytes)
-                           : in_runtime([&] { return all_allow(*pager, PROT_WRITE, memory, bytes, elsewhere); });
+  const bool is_good =
+      pager == nullptr ? is_writable(place, bytes) : in_runtime([&] { return may_be_written(*pager, memory, bytes); });
   if (is_good) std::memcpy(place, from, bytes);
   return is_good;
 }

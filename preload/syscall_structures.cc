@@ -99,6 +99,7 @@ leading_structure structure_of(long number, const std::array<long, 6>& arguments
     }
     case 463 /* setxattrat */:
     case 464 /* getxattrat */: return {at(4), 16};
+    case SYS_pselect6: return {at(5), sizeof(std::uintptr_t)};  // the mask, and its size
     case SYS_prctl: {
       const bool moves_parts = arguments[0] == PR_SET_MM && arguments[1] == PR_SET_MM_MAP;
       return {at(2), moves_parts ? sizeof(prctl_mm_map) : 0};

@@ -39,7 +39,7 @@ struct memory_part {
 using memory_parts = std::array<memory_part, 32>;
 
 // All of it: each word of the structure may be a pointer. The structure is that of an ioctl, of bpf(2), of a request of
-// ptrace(2) about registers, of a socket's option, or of an attribute of a file.
+// ptrace(2) about registers, of a socket's option, of an attribute of a file, or that with the mask of pselect6(2).
 [[nodiscard]] memory_parts parts_of(long number, const std::array<long, 6>& arguments) noexcept;
 
 // Whether the structure may lead to any. Most calls have none.

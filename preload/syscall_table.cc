@@ -77,6 +77,7 @@ constexpr std::array table{
     table_row{SYS_mq_timedsend, shape::buffer, 1, 2},
     table_row{SYS_mq_timedreceive, shape::buffer, 1, 2},
     table_row{SYS_add_key, shape::buffer, 2, 3},
+    table_row{SYS_pselect6, shape::structure, 5},
     table_row{SYS_ppoll, shape::buffer, 0, 1, 8},
     table_row{SYS_set_robust_list, shape::addresses},
     table_row{SYS_vmsplice, shape::vectors, 1, 2, 1, true},

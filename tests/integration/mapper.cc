@@ -567,6 +567,7 @@ constexpr scenario scenarios[] = {{"foreign_neighbours", foreign_neighbours},
                                   {"handlers_without_stack", handlers_without_stack},
                                   {"named_memory", named_memory},
                                   {"bad_pointers", bad_pointers},
+                                  {"masks_from_afar", masks_from_afar},
                                   {"bad_environments", bad_environments}};
 
 }  // namespace

@@ -257,6 +257,13 @@ void own_memory_with_holes() {
     say("pwritev", pwritev(memory, vectors, 2, place));
     say("from within", pwrite(memory, room, page, place + static_cast<off_t>(few.refused * page)));
     say("across many", pread(memory, room, mib, place));
+    const auto hole = place + static_cast<off_t>(few.refused * page);
+    iovec some_empty[] = {{room, 0}, {room, page}, {room, 0}, {room + page, page}};
+    say("nothing", pread(memory, room, 0, place));
+    say("nothing of it", pread(memory, room, 0, hole));
+    say("nothing to it", pwrite(memory, room, 0, hole));
+    say("empty parts", preadv(memory, some_empty, 4, place));
+    say("empty parts, written", pwritev(memory, some_empty, 4, place));
     munmap(block, 4 * mib);
   }
 }

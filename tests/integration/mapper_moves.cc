@@ -456,6 +456,15 @@ void marked_and_unmarked() {
   char* const grown = static_cast<char*>(mremap(block, 4 * mib, 8 * mib, MREMAP_MAYMOVE));
   say("grows", grown);
   say("holds", content(grown, 4 * mib, 55));
+  // Memory whose key was freed moves out of far memory, and its old place stays.
+  if (key < 0) return;
+  say("the key again", pkey_mprotect(grown, mib, PROT_NONE, key));
+  say("pkey_free", pkey_free(key));
+  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+  constexpr int keeps = MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP;
+  say("moves out", mremap(grown, mib, mib, keeps, outside));
+  say("the new place", std::string(access(outside)));
+  say("the old place", std::string(access(grown)));
 }
 
 }  // namespace mapper

@@ -16,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/user.h>
 
@@ -422,6 +423,25 @@ void refuse(const char* name, void* place) {
   close(self);
 }
 
+// Memory that may only be written can be read, too; what the program maps over far memory has rights of its own, also
+// where a structure lies half in it.
+void rights_of_pages(char* block) {
+  char* const written = block + 4 * mib;
+  char* const refused = block + 5 * mib;
+  char* const allowed = block + 6 * mib;
+  mprotect(written, page, PROT_WRITE);
+  map_over(refused, page, PROT_READ, MAP_PRIVATE, file_of(page, 1));
+  map_over(allowed, page, both, MAP_PRIVATE, file_of(page, 1));
+  for (char* const at : {written, refused, refused - 4, refused + page - 4, allowed, allowed - 4, allowed + page - 4}) {
+    send_away(block);
+    say("mask", syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, at, nullptr, mask_bytes));
+    send_away(block);
+    say("old mask", syscall(SYS_rt_sigprocmask, SIG_BLOCK, nullptr, at, mask_bytes));
+    send_away(block);
+    say("old limit", prlimit(0, RLIMIT_DATA, nullptr, reinterpret_cast<rlimit*>(at)));
+  }
+}
+
 }  // namespace
 
 // Structures that are served by others than the kernel are refused like its own.
@@ -446,6 +466,44 @@ void bad_pointers() {
   say("holds", content(block + 3 * mib, page, 1 + static_cast<int>(3 * mib / page * 7 + 3 * mib / 64)));
   say("too short a request", syscall(435, block, 8));
   say("too long a request", syscall(435, block, 2 * page));
+  rights_of_pages(block);
+}
+
+namespace {
+
+// A call that waits with a mask, which `pair` names, too.
+long wait_with(long number, const timespec* time, const std::uint64_t* mask, const long* pair) {
+  if (number == SYS_rt_sigsuspend) return syscall(number, mask, mask_bytes);
+  if (number == SYS_ppoll) return syscall(number, nullptr, 0, time, mask, mask_bytes);
+  return syscall(number, 0, nullptr, nullptr, nullptr, time, pair);
+}
+
+}  // namespace
+
+// Masks of signals, and what leads to them, are remote when a call begins to wait with them. They block all signals
+// but the one that comes, whose handler makes a call of its own.
+void masks_from_afar() {
+  char* const block = map_aligned(block_bytes);
+  auto* const mask = reinterpret_cast<std::uint64_t*>(block + mib);
+  auto* const pair = reinterpret_cast<long*>(block + 2 * mib);
+  signal(SIGALRM, [](int) { static_cast<void>(syscall(SYS_getppid)); });
+  for (const bool interrupted : {false, true}) {
+    const itimerval soon{{0, 20'000}, {0, 20'000}};
+    const itimerval never{};
+    for (const long number : {SYS_ppoll, SYS_pselect6, SYS_rt_sigsuspend}) {
+      if (number == SYS_rt_sigsuspend && !interrupted) continue;
+      for (const bool is_pair_near : {true, false}) {
+        *mask = interrupted ? ~(std::uint64_t{1} << (SIGALRM - 1)) : ~std::uint64_t{0};
+        const long near_pair[] = {reinterpret_cast<long>(mask), mask_bytes};
+        std::memcpy(pair, near_pair, sizeof near_pair);
+        timespec time{interrupted ? 60 : 0, 1'000'000};
+        send_away(block);
+        if (interrupted) setitimer(ITIMER_REAL, &soon, nullptr);
+        say("waits", wait_with(number, &time, mask, is_pair_near ? near_pair : pair));
+        setitimer(ITIMER_REAL, &never, nullptr);
+      }
+    }
+  }
 }
 
 namespace {

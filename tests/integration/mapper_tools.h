@@ -203,6 +203,7 @@ void messages_beyond_the_end();
 void handlers_without_stack();
 void named_memory();
 void bad_pointers();
+void masks_from_afar();
 void bad_environments();
 
 }  // namespace mapper
