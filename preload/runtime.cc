@@ -225,8 +225,10 @@ template <typename Body>
 void start_control(Body body) {
   try {
     // Never joined: a child of fork has the object, and not the thread. Nor detached: the program may have a
-    // sanitizer's pthread_detach(), which ends it for a thread that it has not seen start.
-    new std::thread(platform::start_runtime_thread("farheap-control", body));
+    // sanitizer's pthread_detach(), which ends it for a thread that it has not seen start. Nor allocated: operator new
+    // may be the program's, too.
+    alignas(std::thread) static std::byte never_destroyed[sizeof(std::thread)];
+    new (never_destroyed) std::thread(platform::start_runtime_thread("farheap-control", body));
   } catch (const std::system_error& failure) {
     refuse_to_start(
         {std::string("no thread can be started (") + failure.what() + "); raise the limit on processes (ulimit -u)",

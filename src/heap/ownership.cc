@@ -1,5 +1,6 @@
 #include "heap/ownership.h"
 
+#include "base/sanitizers.h"
 #include "heap/heap.h"
 #include "heap/living_runtimes.h"
 #include "heap/scope_records.h"
@@ -228,6 +229,8 @@ void ownership::follow_children_of_moved(std::byte* old_place, std::byte* object
   for_each_child(old_place, header_value, [&](const owner_word& was) {
     const auto offset = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(&was) - old_place);
     if (offset >= header::bytes(header_value)) return;  // named by mistake: it is not in the object, and has not moved
+    // The program may make or clear a word at the same time, without any order: it is null before and afterwards.
+    const unseen_reads from_thread_sanitizer;
     follow_child(*reinterpret_cast<owner_word*>(object + offset), false);
   });
 }

@@ -75,7 +75,12 @@ TEST(simulated_heap_stress, optional_pointers_of_objects_that_move) {
   });
   std::mt19937_64 random(1);
   std::size_t wrong = 0;
-  for (std::size_t i = 0; i < 10 * steps; ++i) {
+  // Rounds are called off where this thread is interrupted in its scope, so their number depends on the machine.
+  constexpr std::uint64_t least_moved = 100;
+  const auto enough = [&](std::size_t i) {
+    return i >= 10 * steps && i % 1000 == 0 && farheap.statistics().evacuated_objects > least_moved;
+  };
+  for (std::size_t i = 0; !enough(i); ++i) {
     const scope here(farheap);
     perhaps_parent& one = all[random() % all.size()].deref_mut(here);
     if (one.child) {
@@ -89,7 +94,7 @@ TEST(simulated_heap_stress, optional_pointers_of_objects_that_move) {
   evacuates.join();
   EXPECT_EQ(wrong, 0u);
   farheap.validate();
-  EXPECT_GT(farheap.statistics().evacuated_objects, 100u);
+  EXPECT_GT(farheap.statistics().evacuated_objects, least_moved);
 }
 
 // The segments that they have open are let go of by each as it ends.
