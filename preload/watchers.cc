@@ -2,9 +2,18 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <netinet/ether.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cstring>
+
+// Of sanitizers, if the program has them. dlsym() would allocate its error, by the program's malloc(), before main().
+extern "C" {
+[[gnu::weak]] void __msan_init();
+[[gnu::weak]] void __tsan_init();
+[[gnu::weak]] int __lsan_do_leak_check();
+}
 
 namespace far::preload {
 
@@ -21,12 +30,19 @@ bool is_traced() {
 }
 
 const char* noting_sanitizer() {
-  if (dlsym(RTLD_DEFAULT, "__msan_init") != nullptr) return "MemorySanitizer";
-  return dlsym(RTLD_DEFAULT, "__tsan_init") != nullptr ? "ThreadSanitizer" : nullptr;
+  if (__msan_init != nullptr) return "MemorySanitizer";
+  return __tsan_init != nullptr ? "ThreadSanitizer" : nullptr;
 }
 
+// Those of gcc export none of their own names, only what the C library has as well: for example a function that hardly
+// any program defines.
 bool has_sanitizer_of_calls() {
-  return dlsym(RTLD_DEFAULT, "__lsan_do_leak_check") != nullptr;
+  if (__lsan_do_leak_check != nullptr) return true;
+  Dl_info of_function{};
+  Dl_info of_program{};
+  return dladdr(reinterpret_cast<const void*>(ether_line), &of_function) != 0 &&
+         dladdr(reinterpret_cast<const void*>(getauxval(AT_PHDR)), &of_program) != 0 &&
+         of_function.dli_fbase == of_program.dli_fbase;
 }
 
 }  // namespace far::preload
