@@ -119,6 +119,8 @@ int mapped_parts::protect(const part& seen, int protection, int key) {
 }
 
 int mapped_parts::protect_taken(part& one, int protection, int key) {
+  // Of several mappings the kernel may have given the key to some before it fails.
+  if (key != no_key && !one.traits.foreign) one.traits.kernel_marked = true;
   mapping_traits wanted = one.traits;
   wanted.protection = protection;
   if (key != no_key) wanted.key = static_cast<std::int8_t>(key);

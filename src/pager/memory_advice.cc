@@ -129,15 +129,17 @@ int memory_advice::tell_kernel(const address_map::part& part, int advice) const 
   return kernel_advises(parts_.address_of(part.range), parts_.bytes_of(part.range), advice);
 }
 
-// Advice that the kernel keeps with a mapping, so that its neighbours are other mappings.
+// Advice that the kernel keeps with a mapping, so that its neighbours are other mappings. Of several mappings it may have
+// marked some before it fails.
 int memory_advice::mark(const address_map::part& part, int advice) {
   return parts_.alter(part.range, [&](address_map::part& one) {
+    if (one.traits.foreign) return tell_kernel(one, advice);
+    one.traits.kernel_marked |= advice == MADV_DONTDUMP || advice == MADV_NOHUGEPAGE;
     const int failure = tell_kernel(one, advice);
-    if (failure != 0 || one.traits.foreign) return failure;
+    if (failure != 0) return failure;
     const bool is_of_dumps = advice == MADV_DONTDUMP || advice == MADV_DODUMP;
     if (is_of_dumps) one.traits.undumped = advice == MADV_DONTDUMP;
     if (!is_of_dumps) one.traits.huge_pages = static_cast<std::int8_t>(advice);
-    one.traits.kernel_marked |= one.traits.is_marked();
     return 0;
   });
 }

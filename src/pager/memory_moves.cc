@@ -86,7 +86,11 @@ int memory_moves::move_parts(page_range range, std::uint64_t new_count, const re
   const int refused = take_target(how, traits.protection, &target);
   if (refused != 0) return refused;
   const int failure = traits.reserved ? advice_.repeat_marks(target, traits) : move_bytes(range, parts, target, traits);
-  if (failure != 0) return parts_.addresses().put_back(target), failure;
+  if (failure != 0) {
+    if (traits.reserved) empty_again(target, traits);
+    parts_.addresses().put_back(target);
+    return failure;
+  }
   use_target(range, parts, target, traits);
   *moved = target.first;
   if (how.keep_source) {
@@ -138,14 +142,19 @@ int memory_moves::move_bytes(page_range range, const address_map::parts& parts, 
   }
   if (failure == 0 && parts.front().traits.locked) failure = unlock_source(range);
   if (failure != 0) {
-    const int emptied = parts_.empty(address_map::part{target, traits});
-    FAR_CHECK(emptied == 0, "far memory can always be emptied");
+    empty_again(target, traits);
     return failure;
   }
   for (const address_map::part& part : parts) {
     if (!part.traits.reserved) ranges_.move(part.range, place_of(part.range));
   }
   return 0;
+}
+
+// With all that the kernel was told of the target so far.
+void memory_moves::empty_again(page_range target, const mapping_traits& traits) {
+  const int emptied = parts_.empty(address_map::part{target, traits});
+  FAR_CHECK(emptied == 0, "far memory can always be emptied");
 }
 
 // Locked pages could not move to a place where they are not locked.

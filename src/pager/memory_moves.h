@@ -35,6 +35,7 @@ class memory_moves {
   [[nodiscard]] int move_bytes(page_range range, const address_map::parts& parts, page_range target,
                                const mapping_traits& traits);
   void use_target(page_range range, const address_map::parts& parts, page_range target, const mapping_traits& traits);
+  void empty_again(page_range target, const mapping_traits& traits);
   [[nodiscard]] int unlock_source(page_range range);
   [[nodiscard]] int take_target(const remapping& how, int protection, page_range* target);
 

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <string>
 
 #include "pager/pager.h"
@@ -60,6 +62,25 @@ class scarce_mappings_test : public ::testing::TestWithParam<fault_mode> {
     while (std::getline(status, line) && line.find("VmLck:") != 0) {
     }
     return line;
+  }
+
+  // Whether the kernel would leave this page out of a core file.
+  static bool is_undumped(const std::byte* page) {
+    std::ifstream mappings("/proc/self/smaps");
+    std::string line;
+    bool is_here = false;
+    while (std::getline(mappings, line)) {
+      std::uintptr_t first = 0;
+      std::uintptr_t end = 0;
+      char dash = 0;
+      std::istringstream words(line);
+      if (words >> std::hex >> first >> dash >> end && dash == '-') {
+        const auto address = reinterpret_cast<std::uintptr_t>(page);
+        is_here = address >= first && address < end;
+      }
+      if (is_here && line.rfind("VmFlags:", 0) == 0) return line.find(" dd") != std::string::npos;
+    }
+    return false;
   }
 
   // Moves it with ever more mappings left, until the kernel allows it.
@@ -123,6 +144,59 @@ TEST_P(scarce_mappings_test, memory_that_cannot_be_moved_stays_locked) {
   if (!pager_->lock(from_, bytes, 0).ok()) GTEST_SKIP() << "no permission for mlock";
   keeps_source_ = true;
   move_at_last(bytes - mib, false);
+}
+
+// Part of the target is in a block that is guarded, so that it is two mappings to the kernel: it marks one, and has no
+// room to split the other.
+TEST_P(scarce_mappings_test, a_move_that_fails_leaves_no_marks) {
+  std::byte* const reserved = to_ + 16 * bytes;
+  ASSERT_TRUE(pager_->map_at(reserved, bytes, PROT_NONE, pager::overlap::refuse).ok());
+  ASSERT_TRUE(pager_->advise(reserved, bytes, MADV_DONTDUMP).ok());
+  ASSERT_TRUE(pager_->advise(reserved, bytes, MADV_NOHUGEPAGE).ok());
+  bool is_moved = false;
+  std::size_t left = 0;
+  for (; left < 8 && !is_moved; ++left) {
+    std::byte* const place = to_ + left * 2 * bytes;
+    ASSERT_TRUE(pager_->map_at(place, page_bytes, both, pager::overlap::refuse).ok());
+    guard(place);
+    std::byte* const target = place + mib;
+    {
+      test::scarce_mappings others;
+      if (!others.are_used_up()) GTEST_SKIP() << "vm.max_map_count is too high to be used up";
+      for (std::size_t i = 0; i < left; ++i) others.give_back();
+      is_moved = pager_->remap(reserved, bytes, bytes, {.may_move = true, .target = target}).ok();
+    }
+    EXPECT_EQ(is_undumped(target), is_moved) << left;
+    EXPECT_EQ(is_undumped(target + bytes - page_bytes), is_moved) << left;
+    EXPECT_TRUE(pager_->unmap(target, bytes).ok());
+    EXPECT_FALSE(is_undumped(target)) << left;
+  }
+  EXPECT_GT(left, 2U);
+  EXPECT_TRUE(is_moved);
+  pager_->validate();
+}
+
+// The same of advice: what the kernel has marked before it fails is known, and ends with the mapping.
+TEST_P(scarce_mappings_test, advice_that_fails_leaves_no_marks) {
+  bool is_marked = false;
+  std::size_t left = 0;
+  for (; left < 8 && !is_marked; ++left) {
+    std::byte* const place = to_ + left * 2 * bytes;
+    ASSERT_TRUE(pager_->map_at(place, bytes, both, pager::overlap::refuse).ok());
+    for (std::size_t at = 0; at < bytes; at += page_bytes) place[at] = content(at);
+    guard(place);
+    {
+      test::scarce_mappings others;
+      if (!others.are_used_up()) GTEST_SKIP() << "vm.max_map_count is too high to be used up";
+      for (std::size_t i = 0; i < left; ++i) others.give_back();
+      is_marked = pager_->advise(place + mib, 4 * mib, MADV_DONTDUMP).ok();
+    }
+    EXPECT_TRUE(pager_->unmap(place, bytes).ok());
+    for (std::size_t at = 0; at < bytes; at += mib) EXPECT_FALSE(is_undumped(place + at)) << left << ", " << at;
+  }
+  EXPECT_GT(left, 2U);
+  EXPECT_TRUE(is_marked);
+  pager_->validate();
 }
 
 INSTANTIATE_TEST_SUITE_P(modes, scarce_mappings_test, ::testing::Values(fault_mode::thread, fault_mode::in_line),
