@@ -46,6 +46,8 @@ class mapped_parts {
     return {heap_.page_at(address), static_cast<std::size_t>(pages_for(bytes))};
   }
   [[nodiscard]] page_range everything() const { return {0, static_cast<std::size_t>(heap_.pages())}; }
+  // Without the memory that was adopted behind it, where what is neither free nor in use is nobody's.
+  [[nodiscard]] page_range heap_itself() const { return {0, heap_.bytes() >> page_shift}; }
   [[nodiscard]] std::byte* address_of(page_id page) const { return heap_.address_of(page); }
   [[nodiscard]] std::byte* address_of(page_range range) const { return heap_.address_of(range.first); }
   [[nodiscard]] static std::size_t bytes_of(page_range range) { return range.count << page_shift; }

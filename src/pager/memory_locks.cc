@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
+#include "base/units.h"
 #include "pager/memory_results.h"
 
 namespace far::pager {
@@ -42,13 +44,33 @@ result<void> memory_locks::unlock(std::byte* address, std::size_t bytes) {
 }
 
 void memory_locks::unlock_all() {
-  parts_.inside([this] {
+  const page_id heap_end = parts_.heap_itself().end();
+  unlock_all_in(parts_.heap_itself());
+  parts_.inside([this, heap_end] {
     for (const address_map::part& part :
          parts_.addresses().find_all([](const mapping_traits& traits) { return traits.locked; })) {
-      static_cast<void>(unlock_part(part));  // there is nothing that munlock could refuse
+      if (part.range.first >= heap_end) static_cast<void>(unlock_part(part));
     }
     return 0;
   });
+}
+
+// Parts that another call is at work on are waited for, but not all at once: in a large heap there may always be one.
+void memory_locks::unlock_all_in(page_range range) {
+  constexpr std::size_t most_to_wait_for = gib >> page_shift;
+  const bool is_done = parts_.inside([&] {
+    std::optional<address_map::parts> found = parts_.addresses().look(range);
+    if (!found && range.count <= most_to_wait_for) found = parts_.look(range);
+    if (!found) return false;
+    for (const address_map::part& part : *found) {
+      if (part.traits.locked) static_cast<void>(unlock_part(part));  // there is nothing that munlock could refuse
+    }
+    return true;
+  });
+  if (is_done) return;
+  const std::size_t half = range.count / 2;
+  unlock_all_in({range.first, half});
+  unlock_all_in({range.first + half, range.count - half});
 }
 
 int memory_locks::tell_kernel(const address_map::part& part, unsigned flags) const {

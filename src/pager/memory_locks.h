@@ -30,6 +30,7 @@ class memory_locks {
   [[nodiscard]] int unlock_part(const address_map::part& part);
 
  private:
+  void unlock_all_in(page_range range);
   [[nodiscard]] int fill_part(const address_map::part& part);
   [[nodiscard]] int tell_kernel(const address_map::part& part, unsigned flags) const;
 
