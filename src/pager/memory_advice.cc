@@ -129,8 +129,8 @@ int memory_advice::tell_kernel(const address_map::part& part, int advice) const 
   return kernel_advises(parts_.address_of(part.range), parts_.bytes_of(part.range), advice);
 }
 
-// Advice that the kernel keeps with a mapping, so that its neighbours are other mappings. Of several mappings it may have
-// marked some before it fails.
+// Advice that the kernel keeps with a mapping, so that its neighbours are other mappings. Of several mappings it may
+// have marked some before it fails.
 int memory_advice::mark(const address_map::part& part, int advice) {
   return parts_.alter(part.range, [&](address_map::part& one) {
     if (one.traits.foreign) return tell_kernel(one, advice);
