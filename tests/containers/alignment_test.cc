@@ -114,7 +114,7 @@ TYPED_TEST(container_alignment_test, vectors) {
 }
 
 TYPED_TEST(container_alignment_test, arrays_lists_stacks_and_queues) {
-  array<TypeParam, this->count> fixed(*this->farheap_);
+  array<TypeParam, TestFixture::count> fixed(*this->farheap_);
   list<TypeParam> links(*this->farheap_);
   stack<TypeParam> pile(*this->farheap_);
   queue<TypeParam> line(*this->farheap_);
