@@ -25,7 +25,7 @@ namespace detail {
 
 // What a JSON value is read as without saying so.
 template <typename T>
-concept json_scalar = std::is_arithmetic_v<T> && !std::same_as<T, char> || std::same_as<T, std::string>;
+concept json_scalar = (std::is_arithmetic_v<T> && !std::same_as<T, char>) || std::same_as<T, std::string>;
 
 }  // namespace detail
 
@@ -99,6 +99,7 @@ class json {
   [[nodiscard]] T value(std::string_view name, T otherwise) const;
   // Adds it where there is none. Null becomes an object.
   json& operator[](std::string_view name);
+  json& operator[](const char* name) { return (*this)[std::string_view(name)]; }
 
   // Numbers are equal whatever their type; members are, in the same order.
   friend bool operator==(const json& one, const json& other);
