@@ -32,8 +32,8 @@ concept json_scalar = (std::is_arithmetic_v<T> && !std::same_as<T, char>) || std
 // Null, a truth value, a number, a text, an array, or an object, whose members keep the order in which they came.
 class json {
  public:
-  json() = default;
-  json(std::nullptr_t) {}
+  json();
+  json(std::nullptr_t);
   json(bool value);
   json(int value);
   json(unsigned value);
@@ -123,6 +123,10 @@ struct json_member {
 
   friend bool operator==(const json_member&, const json_member&) = default;
 };
+
+// Here, where the members of an object are known.
+inline json::json() = default;
+inline json::json(std::nullptr_t) {}
 
 template <typename T>
 json::json(const std::vector<T>& values) : json(array()) {
