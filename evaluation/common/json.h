@@ -103,6 +103,12 @@ class json {
 
   // Numbers are equal whatever their type; members are, in the same order.
   friend bool operator==(const json& one, const json& other);
+  // To clang, conversions of either side would do for a number.
+  template <typename T>
+    requires std::is_arithmetic_v<T>
+  friend bool operator==(const json& one, T number) {
+    return one == json(number);
+  }
 
  private:
   struct library;  // nlohmann's
