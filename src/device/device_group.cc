@@ -9,6 +9,7 @@
 
 #include "base/printable.h"
 #include "far/plugin.h"
+#include "platform/program_thread.h"
 #include "wire/bytes.h"
 
 namespace far::device_parts {
@@ -101,7 +102,7 @@ device_group::device_group(device_tier tier, std::string_view plugin, const devi
     if (!copies_.empty() || is_hopeless) break;
   }
   if (copies_.empty()) throw failures_.back();
-  if (tier_.has_servers && tier_.has_keeper) keeper_ = std::thread([this] { keep(); });
+  if (tier_.has_servers && tier_.has_keeper) keeper_ = platform::start_program_thread("far-device", [this] { keep(); });
 }
 
 // The end of a session ends its devices, so those that cannot be told are gone with it.

@@ -9,6 +9,7 @@
 #include "fiber/scheduler_state.h"
 #include "fiber/worker.h"
 #include "platform/futex.h"
+#include "platform/program_thread.h"
 #include "platform/signal_shield.h"
 
 namespace far::fiber {
@@ -84,7 +85,7 @@ bool waiter::park_in_fault_handler(time_point deadline) noexcept {
   self.pinned = &on;
   const int saved_errno = errno;
   const std::uint64_t signals = platform::block_signals();
-  platform::restore_signals(on.usual_signals());
+  platform::restore_signals(platform::blocked_on_program_threads);
   const bool in_time = park_until(deadline);
   platform::restore_signals(signals);
   errno = saved_errno;

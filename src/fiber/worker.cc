@@ -3,7 +3,6 @@
 #include <cxxabi.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <cstdio>
 #include <cstring>
@@ -16,7 +15,7 @@
 #include "fiber/overflow.h"
 #include "fiber/scheduler_state.h"
 #include "fiber/waiter.h"
-#include "platform/signal_shield.h"
+#include "platform/program_thread.h"
 
 namespace far::fiber {
 namespace {
@@ -78,21 +77,12 @@ void worker::prepare(control_block& fresh) {
 
 void worker::start(int cpu) {
   looks_.resize(shared_.worker_count());
-  thread_ = std::thread([this, cpu] { loop(cpu); });
-}
-
-void worker::set_up_thread(int cpu) {
-  std::uint64_t blocked = ~std::uint64_t{0};
-  for (const int raised :
-       {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF, SIGVTALRM, platform::identity_signal}) {
-    blocked &= ~(std::uint64_t{1} << (raised - 1));
-  }
-  platform::restore_signals(blocked);
-  usual_signals_ = blocked;
   char name[16];
   std::snprintf(name, sizeof name, "far-worker-%u", index_ % 1000);
-  pthread_setname_np(pthread_self(), name);
-  if (cpu < 0) return;
+  thread_ = platform::start_program_thread(name, [this, cpu] { loop(cpu); });
+}
+
+void worker::pin_thread(int cpu) const {
   cpu_set_t only;
   CPU_ZERO(&only);
   CPU_SET(static_cast<std::size_t>(cpu), &only);
@@ -103,7 +93,7 @@ void worker::set_up_thread(int cpu) {
 }
 
 void worker::loop(int cpu) {
-  set_up_thread(cpu);
+  if (cpu >= 0) pin_thread(cpu);
   const overflow_stack for_overflows;
   exceptions_of_thread_ = abi::__cxa_get_globals();
   this_worker = this;

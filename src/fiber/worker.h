@@ -55,9 +55,6 @@ class worker {
 
   [[nodiscard]] scheduler_state& shared() const noexcept { return shared_; }
   [[nodiscard]] unsigned index() const noexcept { return index_; }
-  // Blocked on this worker while fibers run: every signal but those that an access or an instruction raises, and those
-  // of profilers. A handler of the program never interrupts the runtime, which holds locks.
-  [[nodiscard]] std::uint64_t usual_signals() const noexcept { return usual_signals_; }
 
   run_queue ready;
   timer_heap timers;
@@ -85,7 +82,7 @@ class worker {
   };
 
   void loop(int cpu);
-  void set_up_thread(int cpu);
+  void pin_thread(int cpu) const;
   void leave(control_block& self, departure how) noexcept;
   void set_current(control_block* next) noexcept;
   void run(control_block& next) noexcept;
@@ -104,7 +101,6 @@ class worker {
   unsigned next_victim_ = 0;
   bool watches_ = false;                  // it is the one that watches (scheduler_state.h)
   void* exceptions_of_thread_ = nullptr;  // abi::__cxa_get_globals()
-  std::uint64_t usual_signals_ = 0;
   std::vector<looked_at, platform::local_allocator<looked_at>> looks_;
   std::thread thread_;
 };

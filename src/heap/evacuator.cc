@@ -10,6 +10,7 @@
 #include "heap/grace_periods.h"
 #include "heap/heap.h"
 #include "heap/scope_records.h"
+#include "platform/program_thread.h"
 
 namespace far::heap {
 
@@ -44,7 +45,7 @@ evacuator::evacuator(detail::object_heap& heap, double garbage_share)
 // The thread does not take its record itself: who needs that to have happened would wait for it, and who opens a
 // library with a static runtime holds a lock of the C library that a thread needs for its first record.
 void evacuator::start_thread() {
-  thread_ = std::thread([this, record = std::make_unique<borrowed_record>()] {
+  thread_ = platform::start_program_thread("far-evacuator", [this, record = std::make_shared<borrowed_record>()] {
     const adopted_record mine(*record);
     loop();
   });
