@@ -65,8 +65,8 @@ struct remote_hash_map_statistics {
 // Any number of fibers and threads may use it at a time, but not inside far::blocking(). Operations on one key are
 // atomic with regard to each other. All but statistics() throw device_error (far/device.h). After `unreachable` a
 // change may have happened or happen yet, before whatever the map does next at the table; no entry is lost by it. After
-// any other error nothing has happened. page_lost, when the far tier of the runtime has lost entries, loses entries of
-// an exclusive map only.
+// any other error of the device nothing has happened. std::bad_alloc loses no entry either. page_lost, when the far
+// tier of the runtime has lost entries, loses entries of an exclusive map only.
 template <typename K, typename V, typename Hash = hash<K>>
 class remote_hash_map {
   static_assert(detail::table_key<K>, "keys are compared as bytes, so they have no padding and no floats");

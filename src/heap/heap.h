@@ -85,6 +85,8 @@ class object_heap {
   // path a fiber does it, and holds the page that `owner` lies in until it has. Requires: so does the caller, if that
   // is far memory.
   [[nodiscard]] bool prefetch(owner_word& owner);
+  // See detail::is_local.
+  [[nodiscard]] bool is_local(const owner_word& owner) const;
   // The same for a part of an object larger than a page; `value` is its owner's word.
   void prefetch_part(std::uint64_t value, std::size_t offset, std::size_t bytes);
   // Waits until all that was started has ended.

@@ -500,3 +500,7 @@ bool prefetch(owner_word& owner) {
 extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }
+bool is_local(const owner_word& owner) {
+  return heap_of(runtime_of(owner)).is_local(owner);
+}
+

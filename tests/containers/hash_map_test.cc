@@ -9,10 +9,12 @@
 #include <deque>
 #include <optional>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <tuple>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -20,6 +22,8 @@
 
 #include "base/units.h"
 #include "far/string.h"
+#include "heap/scope_log.h"
+#include "heap/scope_records.h"
 #include "tests/containers/elements.h"
 
 namespace far {
@@ -345,8 +349,20 @@ TEST_F(numbers_test, what_is_erased_is_given_back) {
   EXPECT_EQ(mine.size(), 200u);
 }
 
-TEST_F(numbers_test, entries_leave_with_their_objects) {
-  farheap_->set_page_path_share(2);  // so that what is fetched is fetched alone
+// Whether pages are fetched as a whole: always, mostly, or never. `logs`: in scopes after a long one.
+class leaving_test : public numbers_test, public ::testing::WithParamInterface<std::tuple<double, bool>> {
+ protected:
+  void SetUp() override {
+    numbers_test::SetUp();
+    if (!IsSkipped()) farheap_->set_page_path_share(std::get<0>(GetParam()));
+  }
+  static void perhaps_log() {
+    if (std::get<1>(GetParam())) heap::note_long_scope(heap::current_record());
+  }
+};
+INSTANTIATE_TEST_SUITE_P(ways, leaving_test, ::testing::Combine(::testing::Values(0.0, 0.8, 2.0), ::testing::Bool()));
+
+TEST_P(leaving_test, entries_leave_with_their_objects) {
   std::size_t reported = 0;
   hash_map<std::uint64_t, std::uint64_t> mine(*farheap_, while_local{});
   hash_map<std::uint64_t, string> texts(*farheap_, while_local{}, {}, [&](std::uint64_t key, const string& text) {
@@ -367,13 +383,20 @@ TEST_F(numbers_test, entries_leave_with_their_objects) {
     return now.fetched_pages + now.object_fetches;
   };
   const std::uint64_t fetched = count_fetches();
+  perhaps_log();
   mine.put(count, 0);
   EXPECT_LE(mine.size(), 600u) << "what is back in memory stays: at most some pages' entries";
   EXPECT_EQ(mine.get(7), ~std::uint64_t{7});
   EXPECT_EQ(mine.get(count), 0u);
   EXPECT_LT(count_fetches(), fetched + 100) << "what is dropped is not fetched";
-  texts.put(1'000, text_of(1'000));
-  EXPECT_EQ(texts.size() + reported, 501u);
+  // Pages that are read ahead for another are back, too, and leave another time.
+  std::size_t further = 0;
+  for (; reported <= 200 && further < 50; ++further) {
+    farheap_->evict_all();
+    perhaps_log();
+    texts.put(1'000 + further, text_of(1'000 + further));
+  }
+  EXPECT_EQ(texts.size() + reported, 500 + further);
   EXPECT_GT(reported, 200u);
   std::size_t visited = 0;
   mine.for_each([&](std::uint64_t key, std::uint64_t value) {
@@ -381,6 +404,47 @@ TEST_F(numbers_test, entries_leave_with_their_objects) {
     ++visited;
   });
   EXPECT_EQ(visited, mine.size());
+}
+
+TEST_P(leaving_test, what_was_put_just_now_has_not_left) {
+  hash_map<std::uint64_t, std::uint64_t> mine(*farheap_, while_local{});
+  for (std::uint64_t round = 0; round < 10; ++round) {
+    for (std::uint64_t i = 0; i < 500; ++i) mine.put(i, round);
+    farheap_->evict_all();
+    perhaps_log();
+    mine.put(7, ~round);
+    EXPECT_EQ(mine.get(7), ~round);
+  }
+}
+
+TEST_P(leaving_test, a_callback_that_throws_keeps_no_other_entry) {
+  std::set<std::uint64_t> reported;
+  bool refuses = true;
+  using numbers_that_leave = hash_map<std::uint64_t, std::uint64_t>;
+  numbers_that_leave* all = nullptr;
+  numbers_that_leave mine(*farheap_, while_local{}, {}, [&](std::uint64_t key, std::uint64_t value) {
+    if (refuses && key % 10 == 3) throw std::runtime_error("the callback does not like it");
+    if (refuses && key == 500) {
+      all->put(key, ~key);
+      throw std::runtime_error("the callback has put it");
+    }
+    EXPECT_EQ(value, ~key);
+    EXPECT_TRUE(reported.insert(key).second) << key;
+  });
+  all = &mine;
+  for (std::uint64_t i = 0; i < 1'000; ++i) mine.put(i, ~i);
+  farheap_->evict_all();
+  perhaps_log();
+  EXPECT_THROW(mine.put(1'000, ~std::uint64_t{1'000}), std::runtime_error);
+  EXPECT_EQ(reported.size() + mine.size(), 1'001u);
+  EXPECT_GT(reported.size(), 700u);
+  for (std::uint64_t i = 3; i < 1'000; i += 10) EXPECT_EQ(mine.get(i), ~i);
+  EXPECT_EQ(mine.get(500), ~std::uint64_t{500});
+  refuses = false;
+  farheap_->evict_all();
+  mine.put(1'001, ~std::uint64_t{1'001});
+  EXPECT_EQ(reported.size() + mine.size(), 1'002u);
+  EXPECT_GT(reported.size(), 800u);
 }
 
 TEST_F(numbers_test, a_map_of_what_is_local_is_bounded_by_memory) {

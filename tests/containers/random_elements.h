@@ -17,6 +17,7 @@
 #include "far/runtime.h"
 #include "far/string.h"
 #include "far/unique_ptr.h"
+#include "tests/support/failing_new.h"
 
 namespace far::random_program {
 
@@ -24,10 +25,8 @@ struct burnt : std::runtime_error {
   burnt() : std::runtime_error("the fuse has burnt") {}
 };
 
-// How many operations of elements, and allocations of local memory by the calling thread, there are to go before one
-// fails; 0: none does. Below 0, all allocations fail.
+// How many operations of elements there are to go before one fails; 0: none does. Allocations: failing_new.h.
 inline int operations_to_go = 0;
-inline thread_local int allocations_to_go = 0;
 
 inline void burn() {
   if (operations_to_go > 0 && --operations_to_go == 0) throw burnt();

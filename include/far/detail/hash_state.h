@@ -6,12 +6,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "far/detail/hash_entry.h"
 #include "far/detail/hash_shard.h"
@@ -127,7 +129,7 @@ struct hash_state {
   // has happened: what needs local memory where there is none is left to the next one.
   void tidy() {
     if (left != nullptr && left->has_any()) [[unlikely]]
-      left->take_all([this](hashed key_hash) { drop_left(key_hash); });
+      drop_left();
     if (is_limited) [[unlikely]] {
       while (is_over() && evict_one()) {
       }
@@ -157,9 +159,12 @@ struct hash_state {
  private:
   // An entry that was taken out of the index.
   struct victim {
-    retired_entry old{new (std::nothrow) retired_list::node};  // null: there is no memory for it
+    retired_entry old{};
     hash_shard* shard = nullptr;
     std::uint32_t clears = 0;  // of the shard, until then
+    fingerprint print = 0;
+    // Whether the map has the entry again when the callback throws.
+    bool comes_back = false;
   };
 
   [[nodiscard]] static entry* at(std::byte* address) { return std::launder(reinterpret_cast<entry*>(address)); }
@@ -169,7 +174,7 @@ struct hash_state {
   }
 
   bool evict_one() {
-    victim found;
+    victim found{.old = retired_entry(new (std::nothrow) retired_list::node)};
     if (found.old == nullptr) return false;
     for (std::size_t looked = 0; looked < hash_shards; ++looked) {
       hash_shard& shard = shards[next_shard.fetch_add(1, std::memory_order_relaxed) % hash_shards];
@@ -183,24 +188,42 @@ struct hash_state {
     const std::lock_guard guard(shard);
     return take_out(shard, shard.index.next_victim(), into);
   }
-  // Drops an entry with that hash that is not local. Without memory it is noted again, for the next change.
-  void drop_left(hashed key_hash) {
-    victim found;
-    if (found.old == nullptr) return left->note(key_hash);
-    hash_shard& shard = shards[key_hash.shard()];
-    {
-      const scope here(home.home());
-      const std::lock_guard guard(shard);
-      const hash_slot slot = shard.index.find(key_hash.print(), [&](const hash_bucket& bucket, unsigned number) {
-        const owner_word& word = bucket.words[number];
-        return word.load(std::memory_order_relaxed) != 0 && here.reach_if_ready(word, false) == nullptr;
-      });
-      if (!take_out(shard, slot, found)) return;
+  // Drops the entries that were noted and are not local. All are taken out before the first callback, which may bring
+  // others back with its entry's page. What a callback throws keeps no other entry from leaving.
+  void drop_left() {
+    std::vector<victim> gone;
+    left->take_all([&](hashed key_hash) { take_left(key_hash, gone); });
+    std::exception_ptr thrown;
+    for (victim& one : gone) {
+      try {
+        end_victim(std::move(one));
+      } catch (...) {
+        if (thrown == nullptr) thrown = std::current_exception();
+      }
     }
-    end_victim(std::move(found));
+    if (thrown != nullptr) std::rethrow_exception(thrown);
+  }
+  // Takes out an entry with that hash that is not local. Without memory it is noted again, for the next change.
+  void take_left(hashed key_hash, std::vector<victim>& gone) {
+    victim found{.comes_back = true};
+    try {
+      found.old = std::make_unique<retired_list::node>();
+      if (gone.size() == gone.capacity()) gone.reserve(2 * gone.size() + 1);
+    } catch (const std::bad_alloc&) {
+      return left->note(key_hash);
+    }
+    hash_shard& shard = shards[key_hash.shard()];
+    const scope here(home.home());
+    const std::lock_guard guard(shard);
+    const hash_slot slot = shard.index.find(key_hash.print(), [](const hash_bucket& bucket, unsigned number) {
+      const owner_word& word = bucket.words[number];
+      return word.load(std::memory_order_relaxed) != 0 && !is_local(word);
+    });
+    if (take_out(shard, slot, found)) gone.push_back(std::move(found));
   }
   bool take_out(hash_shard& shard, const hash_slot& from, victim& into) {
     if (!from) return false;
+    into.print = from.bucket->prints[from.number].load(std::memory_order_relaxed);
     shard.index.erase(from, into.old->word);
     into.shard = &shard;
     into.clears = shard.clears;
@@ -225,7 +248,26 @@ struct hash_state {
         add_weight(*gone.shard, std::size_t{0} - (one == nullptr ? entry_weight : one->counted));
       }
     }
-    if (one != nullptr && on_eviction) on_eviction(one->key, one->value);
+    if (one == nullptr || !on_eviction) return;
+    try {
+      on_eviction(one->key, one->value);
+    } catch (...) {
+      if (gone.comes_back) put_back(here, gone, *one);
+      throw;
+    }
+  }
+  // Unless somebody has put its key meanwhile. Needs no memory if nobody has put anything.
+  void put_back(const scope& here, victim& gone, const entry& one) {
+    const std::lock_guard guard(*gone.shard);
+    if (gone.shard->clears != gone.clears) return;
+    const hash_slot newer = gone.shard->index.find(gone.print, [&](hash_bucket& bucket, unsigned number) {
+      owner_word& word = bucket.words[number];
+      return word.load(std::memory_order_relaxed) != 0 && equal(at(here.reach(word, false, true))->key, one.key);
+    });
+    if (newer) return;
+    gone.shard->index.insert(gone.print, gone.old->word, retired);
+    count.fetch_add(1, std::memory_order_relaxed);
+    add_weight(*gone.shard, one.counted_weight());
   }
 };
 

@@ -50,6 +50,10 @@ FAR_API void release(owner_word& owner, bool owns_others);
 // Requires: the object is held, or larger than a page.
 [[nodiscard]] FAR_API std::size_t bytes_of(const owner_word& owner);
 [[nodiscard]] FAR_API bool prefetch(owner_word& owner);
+// Whether a small object is in local memory, in a page that somebody has used since it came there, or is coming for
+// somebody: if its tag has a handler, that will be called before it leaves. Says no of what is on its way out.
+// Requires: the caller is in a scope.
+[[nodiscard]] FAR_API bool is_local(const owner_word& owner);
 FAR_API void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes);
 // Whether a part of the object is lost. Requires: it is larger than a page.
 [[nodiscard]] FAR_API bool is_any_lost(const owner_word& owner);
