@@ -80,6 +80,15 @@ TEST_F(process_control_test, the_runtimes_of_a_process_answer_together) {
   EXPECT_EQ(answered("budget_bytes"), second.statistics().budget_bytes);
 }
 
+TEST_F(process_control_test, a_second_process_wide_runtime_leaves_nothing_behind) {
+  runtime_options chosen = small_runtime(32 * mib);
+  chosen.process_wide = true;
+  const runtime first(chosen);
+  EXPECT_THROW(const runtime second(chosen), std::runtime_error);
+  EXPECT_EQ(&runtime::process(), &first);
+  EXPECT_EQ(answered("budget_bytes"), 32 * mib);
+}
+
 TEST_F(process_control_test, public_calls_throw_what_the_commands_say) {
   runtime farheap(small_runtime());
   farheap.resize(32 * mib);

@@ -60,6 +60,10 @@ class loss_handler final : public pager::lost_access_handler {
   std::atomic<const detail::object_heap*> objects_{nullptr};
 };
 
+struct not_the_first : std::runtime_error {
+  not_the_first() : std::runtime_error("there is a process-wide far::runtime already") {}
+};
+
 }  // namespace
 
 // In the order in which they depend on each other; destroyed from the last.
@@ -97,6 +101,29 @@ struct runtime::parts {
           mine.workers.poll_soon(mine.pressure_watch);
         },
         this);
+  }
+
+  // Pointers into the far heap are found, commands and hints are answered, and runtime::process() may return it. Throws
+  // what refuses that, and then nothing of it is so.
+  void publish(runtime& self, const runtime_options& chosen) {
+    heap::living.add(self, *objects);
+    try {
+      if (chosen.answers_commands) {
+        heap::answer_for(*far);
+        answers = true;
+      }
+      pager::serve_hints(*far);
+      // At last: others use it from now on.
+      if (chosen.process_wide && !heap::living.make_process_wide(self)) throw not_the_first();
+    } catch (...) {
+      withdraw(self);
+      throw;
+    }
+  }
+  void withdraw(runtime& self) noexcept {
+    if (std::exchange(answers, false)) heap::stop_answering_for(*far);
+    pager::stop_serving_hints(*far);
+    heap::living.remove(self);
   }
 
   ~parts() {
@@ -179,21 +206,7 @@ runtime::runtime(const runtime_options& chosen) : parts_(new parts(checked(chose
   parts_->compactor = std::make_unique<heap::evacuator>(*parts_->objects, chosen.evacuate_garbage_share);
   view_ = parts_->objects->view();
   slow_view_ = parts_->objects->slow_view();
-  heap::living.add(*this, *parts_->objects);
-  if (chosen.process_wide && !heap::living.make_process_wide(*this)) {
-    heap::living.remove(*this);
-    throw std::runtime_error("there is a process-wide far::runtime already");
-  }
-  if (chosen.answers_commands) {
-    try {
-      heap::answer_for(*parts_->far);
-    } catch (...) {
-      heap::living.remove(*this);
-      throw;
-    }
-    parts_->answers = true;
-  }
-  pager::serve_hints(*parts_->far);
+  parts_->publish(*this, chosen);
   static_cast<void>(unless_started.release());
 }
 
@@ -212,22 +225,24 @@ runtime::~runtime() {
   fiber::blocking([this] {
     const std::unique_ptr<parts> ends_last(parts_);
     parts_->workers.wait_for_all();
-    if (parts_->answers) heap::stop_answering_for(*parts_->far);
-    pager::stop_serving_hints(*parts_->far);
-    heap::living.remove(*this);
+    parts_->withdraw(*this);
   });
 }
 
 runtime& runtime::process() {
-  if (runtime* const set = heap::living.process_wide(); set != nullptr) return *set;
-  try {
-    // Never destroyed: far pointers in static variables may outlive everything else.
-    static runtime* const from_environment = new runtime(options_of_environment());
-    return *from_environment;
-  } catch (const std::runtime_error&) {
-    // Another thread may have been faster, with a process-wide runtime of its own.
+  while (true) {
     if (runtime* const set = heap::living.process_wide(); set != nullptr) return *set;
-    throw;
+    try {
+      // Never destroyed: far pointers in static variables may outlive everything else.
+      static runtime* const from_environment = new runtime(options_of_environment());
+      return *from_environment;
+    } catch (const not_the_first&) {
+      // Another thread was faster, with a process-wide runtime of its own; or that has just ended, and there is room.
+    } catch (const std::runtime_error&) {
+      // For want of what another thread's has, perhaps.
+      if (runtime* const set = heap::living.process_wide(); set != nullptr) return *set;
+      throw;
+    }
   }
 }
 
@@ -488,6 +503,10 @@ void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes) {
   heap_of(runtime_of(owner)).prefetch_part(owner.load(std::memory_order_relaxed), offset, bytes);
 }
 
+bool is_local(const owner_word& owner) {
+  return heap_of(runtime_of(owner)).is_local(owner);
+}
+
 bool prefetch(owner_word& owner) {
   heap::check_outside_handlers();
   return owner.load(std::memory_order_relaxed) == 0 || heap_of(runtime_of(owner)).prefetch(owner);
@@ -500,7 +519,3 @@ bool prefetch(owner_word& owner) {
 extern "C" FAR_API const far_hint_view* far_hint_find_view() {
   return &far::pager::hint_view();
 }
-bool is_local(const owner_word& owner) {
-  return heap_of(runtime_of(owner)).is_local(owner);
-}
-

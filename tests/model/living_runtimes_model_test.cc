@@ -1,7 +1,11 @@
 // A model of the runtimes that live (heap/living_runtimes.cc), without locks: a runtime ends while a thread asks in
 // whose far heap an address lies, and another begins in its place, as the same object and in the same entry, with a far
-// heap elsewhere. And of the process-wide runtime: two threads make one, and another asks for it (runtime::process()).
+// heap elsewhere. And of the process-wide runtime: two threads make one, a third cannot start its own, and another asks
+// for it (runtime::process()); or one ends while another asks.
 #include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
 
 #include "tests/model/explorer.h"
 
@@ -139,9 +143,11 @@ enum class wide_bug : std::uint8_t {
   looks_and_stores,   // the second maker overwrites the first one's runtime
   takes_out_anyones,  // a runtime that could not be the process-wide one unregisters whichever is, when it goes
   gives_up,           // runtime::process() fails when another was faster than its own
+  looks_once_more,    // ... or when that has ended meanwhile
+  is_early,           // a runtime is the process-wide one before the last step of its start that may fail
 };
 
-enum wide_thread : std::uint8_t { first_maker, second_maker, asker, wide_threads };
+enum wide_thread : std::uint8_t { first_maker, second_maker, failing_maker, asker, wide_threads };
 
 struct wide_world {
   std::uint8_t at[wide_threads] = {};
@@ -152,7 +158,7 @@ struct wide_world {
   std::uint8_t answer = nobody;
 };
 
-// The constructor of a process-wide runtime, as far as make_process_wide(), and remove() if that fails. Makers keep it.
+// The constructor of a process-wide runtime, as far as make_process_wide(), and remove() if that fails.
 const char* make(wide_world& s, std::uint8_t who, std::uint8_t then) {
   const auto mine = static_cast<std::uint8_t>(who + 1);
   switch (s.at[who]) {
@@ -167,9 +173,16 @@ const char* make(wide_world& s, std::uint8_t who, std::uint8_t then) {
     }
     case 12:
       if (s.without == wide_bug::takes_out_anyones || s.process_wide == mine) s.process_wide = nobody;
+      s.is_registered[who] = 0;
       return go(s, who, who == asker ? 20 : ended, "takes its own out");
     default: return nullptr;
   }
+}
+
+// One that cannot answer commands, and had better not be found.
+const char* fail(wide_world& s) {
+  if (s.at[failing_maker] != 30) return make(s, failing_maker, 30);
+  return go(s, failing_maker, 12, "fails to start");
 }
 
 // runtime::process().
@@ -180,18 +193,25 @@ const char* ask(wide_world& s) {
       return go(s, asker, s.answer != nobody ? ended : 10, "looks for the process-wide runtime");
     case 20:
       if (s.without != wide_bug::gives_up) s.answer = s.process_wide;
+      if (s.answer == nobody && s.without != wide_bug::gives_up && s.without != wide_bug::looks_once_more) {
+        return go(s, asker, 10, "finds that there is room now");
+      }
       return go(s, asker, ended, "looks again");
     case 21: s.answer = asker + 1; return go(s, asker, ended, "has made one");
     default: return make(s, asker, 21);
   }
 }
 
+std::function<bool(const wide_world&)> has_ended_wide(wide_thread who) {
+  return [who](const wide_world& s) { return s.at[who] == ended; };
+}
+
 verdict explore_process_wide(wide_bug without) {
-  const auto has_ended = [](wide_thread who) { return [who](const wide_world& s) { return s.at[who] == ended; }; };
   explorer<wide_world> all(
-      {{"first maker", [](wide_world& s) { return make(s, first_maker, ended); }, has_ended(first_maker)},
-       {"second maker", [](wide_world& s) { return make(s, second_maker, ended); }, has_ended(second_maker)},
-       {"asker", ask, has_ended(asker)}},
+      {{"first maker", [](wide_world& s) { return make(s, first_maker, ended); }, has_ended_wide(first_maker)},
+       {"second maker", [](wide_world& s) { return make(s, second_maker, ended); }, has_ended_wide(second_maker)},
+       {"failing maker", fail, has_ended_wide(failing_maker)},
+       {"asker", ask, has_ended_wide(asker)}},
       [](const wide_world& s) {
         require(s.process_wide != nobody && s.is_registered[s.process_wide - 1] != 0, "the runtime stays registered");
         require(s.answer == s.process_wide, "who asks gets the process-wide runtime");
@@ -199,12 +219,26 @@ verdict explore_process_wide(wide_bug without) {
   wide_world initial;
   initial.without = without;
   initial.at[first_maker] = initial.at[second_maker] = 10;
+  initial.at[failing_maker] = without == wide_bug::is_early ? 10 : 30;
+  return all.explore(initial);
+}
+
+verdict explore_end_of_process_wide(wide_bug without) {
+  explorer<wide_world> all(
+      {{"maker", [](wide_world& s) { return make(s, first_maker, 12); }, has_ended_wide(first_maker)},
+       {"asker", ask, has_ended_wide(asker)}},
+      [](const wide_world& s) { require(s.answer != nobody, "who asks gets a runtime"); });
+  wide_world initial;
+  initial.without = without;
+  initial.at[first_maker] = 10;
   return all.explore(initial);
 }
 
 TEST(process_wide_model, holds_in_every_order) {
-  const verdict found = explore_process_wide(wide_bug::none);
-  EXPECT_TRUE(found.holds) << found.trace;
+  for (const auto explore_one : {explore_process_wide, explore_end_of_process_wide}) {
+    const verdict found = explore_one(wide_bug::none);
+    EXPECT_TRUE(found.holds) << found.trace;
+  }
 }
 TEST(process_wide_model, finds_the_second_that_overwrites_the_first) {
   EXPECT_TRUE(explore_process_wide(wide_bug::looks_and_stores).breaks("there is one process-wide runtime"));
@@ -214,6 +248,10 @@ TEST(process_wide_model, finds_the_failed_one_that_unregisters_another) {
 }
 TEST(process_wide_model, finds_the_process_that_gives_up) {
   EXPECT_TRUE(explore_process_wide(wide_bug::gives_up).breaks("who asks gets the process-wide runtime"));
+  EXPECT_TRUE(explore_end_of_process_wide(wide_bug::looks_once_more).breaks("who asks gets a runtime"));
+}
+TEST(process_wide_model, finds_the_one_that_is_found_before_it_has_started) {
+  EXPECT_FALSE(explore_process_wide(wide_bug::is_early).holds);
 }
 
 }  // namespace
