@@ -24,11 +24,11 @@ void helper_pool::run(job& one) noexcept {
   bool more = false;
   {
     const lock_guard guard(lock_);
-    more = free_ == 0 && starting_or_running_ < most_threads_;
+    more = jobs_under_way_ >= starting_or_running_ && starting_or_running_ < most_threads_;
+    ++jobs_under_way_;
     if (more) {
       ++starting_or_running_;
     } else {
-      if (free_ > 0) --free_;
       append(one);
     }
   }
@@ -53,9 +53,17 @@ void helper_pool::run_without_threads() noexcept {
       next = take();
     }
     if (next == nullptr) return;
-    next->run(*next);
-    next->done.wake();
+    run_now(*next);
   }
+}
+
+void helper_pool::run_now(job& taken) noexcept {
+  taken.run(taken);
+  {
+    const lock_guard guard(lock_);
+    --jobs_under_way_;
+  }
+  taken.done.wake();
 }
 
 void helper_pool::append(job& last) noexcept {
@@ -103,12 +111,7 @@ void helper_pool::work() noexcept {
       if (stopping_.load(std::memory_order_acquire)) return;
       continue;
     }
-    one->run(*one);
-    {
-      const lock_guard guard(lock_);
-      ++free_;
-    }
-    one->done.wake();
+    run_now(*one);
   }
 }
 

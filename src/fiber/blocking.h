@@ -45,6 +45,7 @@ class helper_pool {
  private:
   void work() noexcept;
   void run_without_threads() noexcept;
+  void run_now(job& taken) noexcept;
   void append(job& last) noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] job* take() noexcept FAR_REQUIRES(lock_);
   [[nodiscard]] bool start_thread() noexcept;
@@ -53,7 +54,7 @@ class helper_pool {
   spin_lock lock_;
   job* first_ FAR_GUARDED_BY(lock_) = nullptr;
   job* last_ FAR_GUARDED_BY(lock_) = nullptr;
-  unsigned free_ FAR_GUARDED_BY(lock_) = 0;  // threads that have no job, less the jobs that wait for them
+  unsigned jobs_under_way_ FAR_GUARDED_BY(lock_) = 0;  // that wait or run
   unsigned starting_or_running_ FAR_GUARDED_BY(lock_) = 0;
   std::vector<std::thread> threads_ FAR_GUARDED_BY(lock_);
   semaphore jobs_;

@@ -330,6 +330,40 @@ TEST(fibers, are_switched_inside_catch_blocks_and_each_keeps_its_exception) {
         for (int k = 0; k < 10; ++k) {
           yield();
           try {
+// A call that waited for another's thread leaves no more threads than there were.
+TEST(fibers, blocking_calls_have_a_thread_each_after_one_was_refused) {
+  scheduler workers(with_workers(1));
+  std::atomic<bool> started = false;
+  std::atomic<bool> goes_on = false;
+  handle first = workers.spawn([&] {
+    blocking([&] {
+      started = true;
+      EXPECT_TRUE(eventually([&] { return goes_on.load(); }));
+    });
+  });
+  ASSERT_TRUE(eventually([&] { return started.load(); }));
+  handle second;
+  {
+    const no_threads full;
+    second = workers.spawn([&] { blocking([] {}); });
+    workers.spawn([] {}).join();  // then the only worker has left the second waiting
+  }
+  goes_on = true;
+  first.join();
+  second.join();
+  EXPECT_EQ(workers.snapshot().helpers, 1u);
+  std::atomic<int> side_by_side = 0;
+  std::vector<handle> both;
+  for (int i = 0; i < 2; ++i) {
+    both.push_back(workers.spawn([&] {
+      blocking([&] {
+        ++side_by_side;
+        EXPECT_TRUE(eventually([&] { return side_by_side == 2; }));
+      });
+    }));
+  }
+}
+
             throw std::to_string(i);
           } catch (const std::string& inner) {
             yield();
