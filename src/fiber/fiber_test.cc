@@ -9,6 +9,7 @@
 
 #include "base/spin_lock.h"
 #include "fiber/blocking.h"
+#include "fiber/poller_list.h"
 #include "fiber/semaphore.h"
 #include "tests/support/fiber_runs.h"
 #include "tests/support/no_threads.h"
@@ -258,6 +259,17 @@ TEST(fibers, a_poller_completes_waits_and_is_called_when_it_wants) {
   workers.remove_poller(number);
 }
 
+// Those whom it served may call for it once more, which others would wait for in vain.
+TEST(fibers, a_poller_that_was_removed_is_never_due) {
+  poller_list pollers;
+  const unsigned number = pollers.add([] { return std::chrono::nanoseconds(0); });
+  EXPECT_EQ(pollers.serve(1), 1u);
+  pollers.remove(number);
+  pollers.soon(number);
+  EXPECT_EQ(pollers.serve(2), 0u);
+  EXPECT_EQ(pollers.due_ns(), poller_list::none);
+}
+
 TEST(fibers, blocking_calls_run_elsewhere_while_other_fibers_run) {
   scheduler workers(with_workers(1));
   std::atomic<bool> other_ran = false;
@@ -318,18 +330,6 @@ TEST(fibers, blocking_calls_are_made_where_no_thread_can_be_started) {
   workers.spawn([&] { blocking([] {}); }).join();  // which starts a thread for those that wait
 }
 
-TEST(fibers, are_switched_inside_catch_blocks_and_each_keeps_its_exception) {
-  scheduler workers(with_workers(2));
-  std::vector<handle> all;
-  for (int i = 0; i < 20; ++i) {
-    all.push_back(workers.spawn([i] {
-      try {
-        throw i;
-      } catch (int caught) {
-        EXPECT_EQ(caught, i);
-        for (int k = 0; k < 10; ++k) {
-          yield();
-          try {
 // A call that waited for another's thread leaves no more threads than there were.
 TEST(fibers, blocking_calls_have_a_thread_each_after_one_was_refused) {
   scheduler workers(with_workers(1));
@@ -364,6 +364,18 @@ TEST(fibers, blocking_calls_have_a_thread_each_after_one_was_refused) {
   }
 }
 
+TEST(fibers, are_switched_inside_catch_blocks_and_each_keeps_its_exception) {
+  scheduler workers(with_workers(2));
+  std::vector<handle> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(workers.spawn([i] {
+      try {
+        throw i;
+      } catch (int caught) {
+        EXPECT_EQ(caught, i);
+        for (int k = 0; k < 10; ++k) {
+          yield();
+          try {
             throw std::to_string(i);
           } catch (const std::string& inner) {
             yield();

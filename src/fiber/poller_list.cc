@@ -46,9 +46,10 @@ unsigned poller_list::serve(std::uint64_t now_ns) noexcept {
     place& at = places_[i];
     if (at.due_ns.load(std::memory_order_relaxed) > now_ns || !at.lock.try_lock()) continue;
     const lock_guard guard(at.lock, std::adopt_lock);
-    if (at.call == nullptr || at.due_ns.load() > now_ns) continue;
+    if (at.due_ns.load() > now_ns) continue;
     // A call of soon() while it runs is not lost.
     at.due_ns.store(none);
+    if (at.call == nullptr) continue;  // it was removed before that call, and is not to keep the workers awake
     const auto again = static_cast<std::uint64_t>(std::max<std::int64_t>(0, at.call().count()));
     std::uint64_t still = none;
     if (again < none / 2 - now_ns) at.due_ns.compare_exchange_strong(still, now_ns + again);

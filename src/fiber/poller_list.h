@@ -26,6 +26,7 @@ class poller_list {
   [[nodiscard]] unsigned add(poller one);
   // When this returns, it does not run and will not be called again. Not from a poller.
   void remove(unsigned number) noexcept;
+  // Nothing happens if it has been removed.
   void soon(unsigned number) noexcept;
 
   // Calls those that are due and that no other worker is calling. Returns how many.
