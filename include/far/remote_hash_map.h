@@ -20,6 +20,8 @@
 #include <vector>
 
 #include "far/detail/bounds.h"
+#include "far/detail/chunk.h"
+#include "far/detail/hash_entry.h"
 #include "far/detail/table_bytes.h"
 #include "far/detail/table_client.h"
 #include "far/device.h"
@@ -60,7 +62,8 @@ struct remote_hash_map_statistics {
 //
 // Keys are trivially copyable, and equal if their bytes are: numbers, structs of them, and arrays of characters. Values
 // are trivially copyable, or far::string, whose copies are std::string. Hash is as for far::hash_map, and uses no far
-// memory. Key and value have at most 4080 bytes together, besides those of a string, which has at most 1,000,000.
+// memory. Key and value have at most 4072 bytes together, less if they are aligned to more than 16, besides those of a
+// string, which has at most 1,000,000.
 //
 // Any number of fibers and threads may use it at a time, but not inside far::blocking(). Operations on one key are
 // atomic with regard to each other. All but statistics() throw device_error (far/device.h). After `unreachable` a
@@ -71,7 +74,9 @@ template <typename K, typename V, typename Hash = hash<K>>
 class remote_hash_map {
   static_assert(detail::table_key<K>, "keys are compared as bytes, so they have no padding and no floats");
   static_assert(detail::table_type<V>, "the table and the program share nothing but bytes");
-  static_assert(sizeof(detail::hash_entry<K, V>) <= 4080, "the entry is too large to leave alone (far/tag.h)");
+  static_assert(detail::shares_a_page<detail::hash_entry<K, V>>,
+                "entries of a far::remote_hash_map share pages of local memory: key and value have at most 4072 bytes "
+                "together, and less if they are aligned to more than 16");
 
   using cache = hash_map<K, V, Hash>;
 

@@ -46,6 +46,7 @@ PRELUDE = """
 #include "far/query.h"
 #include "far/queue.h"
 #include "far/relocatable.h"
+#include "far/remote_hash_map.h"
 #include "far/runtime.h"
 #include "far/scope.h"
 #include "far/search.h"
@@ -251,6 +252,10 @@ REFUSED = {
         "far::hash_map<int, std::array<char, 5000>> all(farheap, far::while_local{});",
         "at most 4072 bytes together",
         "far::hash_map<int, std::array<char, 4000>> all(farheap, far::while_local{});"),
+    "a map on a server with entries of whole pages": (
+        'far::remote_hash_map<int, std::array<char, 4070>> all(farheap, "tcp://server:7070");',
+        "far::remote_hash_map share pages of local memory",
+        'far::remote_hash_map<int, std::array<char, 4068>> all(farheap, "tcp://server:7070");'),
     "a copy of a map": (
         "far::hash_map<int, int> one(farheap); auto other = one;",
         "deleted|implicitly",
