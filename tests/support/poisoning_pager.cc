@@ -198,7 +198,8 @@ void poisoning_pager::evict_at_random(std::uint64_t seed) {
   std::vector<page_id> victims;
   while (!stopping_.load(std::memory_order_relaxed)) {
     const std::uint64_t mapped = mapped_pages_.load();
-    if (mapped == 0 || paused_.load(std::memory_order_relaxed) || (!under_pressure() && random() % 4 != 0)) {
+    const bool gives_way = paused_.load(std::memory_order_relaxed) || callers_.load(std::memory_order_relaxed) > 0;
+    if (mapped == 0 || gives_way || (!under_pressure() && random() % 4 != 0)) {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
       continue;
     }
@@ -221,11 +222,18 @@ void poisoning_pager::evict_at_random(std::uint64_t seed) {
   }
 }
 
+std::unique_lock<std::mutex> poisoning_pager::stop_evictors() const {
+  callers_.fetch_add(1, std::memory_order_relaxed);
+  std::unique_lock guard(batch_);
+  callers_.fetch_sub(1, std::memory_order_relaxed);
+  return guard;
+}
+
 // Keeps a batch free. Pages that ripen are named first the next time: then the scope in which the caller is has ended.
 void poisoning_pager::evict_in_order() {
   const std::uint64_t budget = budget_pages_.load();
   if (resident_pages_.load() + batch_pages <= budget) return;
-  const std::lock_guard guard(batch_);
+  const std::unique_lock guard = stop_evictors();
   std::vector<page_id> ripening = std::exchange(ripening_, {});
   for (std::size_t looked_at = 0; resident_pages_.load() + 2 * batch_pages > budget && looked_at < 2 * budget;) {
     std::vector<page_id> victims;
@@ -246,7 +254,7 @@ void poisoning_pager::evict_in_order() {
 
 void poisoning_pager::evict(std::byte* address, std::size_t bytes) {
   if (bytes == 0) return;
-  const std::lock_guard guard(batch_);
+  const std::unique_lock guard = stop_evictors();
   std::vector<page_id> victims;
   for (page_id page = page_of(address); page <= page_of(address + bytes - 1); ++page) {
     victims.push_back(page);
@@ -361,7 +369,7 @@ engine::statistics poisoning_pager::snapshot() const {
 
 void poisoning_pager::validate() const {
   paused_.store(true);
-  const std::lock_guard guard(batch_);
+  const std::unique_lock guard = stop_evictors();
   for (page_id page = 0; page < mapped_pages_.load(); ++page) {
     const page_word word = words_.load(page);
     const bool is_resident = word.where() == state::resident;

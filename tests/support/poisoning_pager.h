@@ -108,6 +108,9 @@ class poisoning_pager final : public pager::page_guard {
   void evict_batch(std::span<const page_id> victims);
   [[nodiscard]] engine::eviction_candidates candidates(std::span<const page_id> pages) const;
   [[nodiscard]] bool claim(page_id page);
+  // The lock of a batch, for who is no evictor. A mutex is not fair, and evictors that find nothing to take away want
+  // it again at once: a worker that waited for it would hold up the fibers in whose scopes these pages are.
+  [[nodiscard]] std::unique_lock<std::mutex> stop_evictors() const;
   void take_away(page_id page, bool object_path);
   void bring(page_id page);
   void drop(page_id page);
@@ -127,8 +130,9 @@ class poisoning_pager final : public pager::page_guard {
   std::atomic<std::uint64_t> fetched_{0};
   std::atomic<std::uint64_t> evicted_{0};
   mutable std::array<spin_lock, stripes> slot_locks_;
-  mutable std::mutex batch_;       // held while a batch is evicted, by one of them at a time
-  std::vector<page_id> ripening_;  // to be looked at again; under batch_
+  mutable std::mutex batch_;                  // held while a batch is evicted, by one of them at a time
+  mutable std::atomic<unsigned> callers_{0};  // that wait for it
+  std::vector<page_id> ripening_;             // to be looked at again; under batch_
   // In order: the pages that are resident, and some that were; and by page, how many left before it.
   std::deque<page_id> queue_;
   std::vector<std::uint64_t> left_after_;
