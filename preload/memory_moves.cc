@@ -32,19 +32,34 @@ struct move_call {
   bool into_heap;
 };
 
-// Guards move with the pages.
-void copy_out(const pager::pager& far, std::byte* target, const std::byte* from, std::size_t bytes) {
+// This thread may have no right to the key.
+bool is_shut(const pager::pager::mapping& source) {
+  return (source.protection & PROT_READ) == 0 || source.key > 0;
+}
+
+// Returns 0 or an errno value; then all that has been opened to read it is so still.
+int copy_part(const pager::pager::mapping& part, std::byte* target, std::byte* from) {
+  if (is_shut(part) && protect(from, part.bytes, PROT_READ, part.key > 0 ? 0 : -1) != 0) return errno;
+  const bool is_writable = (part.protection & PROT_WRITE) != 0;
+  if (!is_writable && kernel_mprotect(target, part.bytes, PROT_READ | PROT_WRITE) != 0) return errno;
+  std::memcpy(target, from, part.bytes);
+  return 0;
+}
+
+// Guards move with the pages, and what nobody has touched stays so. Returns as copy_part() does.
+int copy_out(const pager::pager& far, std::byte* target, std::byte* from, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const auto look = [&] { return far.mapping_at(from + done, bytes - done); };
     const result<pager::pager::mapping> part = in_runtime(look);
-    const std::size_t count = part ? part.value().bytes : page_bytes;
-    if (part && part.value().guarded) {
-      static_cast<void>(kernel_madvise(target + done, count, MADV_GUARD_INSTALL));
-    } else {
-      std::memcpy(target + done, from + done, count);
+    if (!part) return EFAULT;  // another thread has unmapped it
+    if (part.value().guarded) {
+      static_cast<void>(kernel_madvise(target + done, part.value().bytes, MADV_GUARD_INSTALL));
+    } else if (!part.value().reserved) {
+      if (const int failure = copy_part(part.value(), target + done, from + done)) return failure;
     }
-    done += count;
+    done += part.value().bytes;
   }
+  return 0;
 }
 
 // Repeats for `target`, which was mapped just now, the advice that stays with a mapping; false if the kernel has no
@@ -80,24 +95,27 @@ void* remap_out(pager::pager& far, const move_call& asked) {
   const int key = known.value().key;
   const bool locked = known.value().locked;
   if (locked && !pager::may_lock_more(address, new_bytes - old_bytes)) return fail_to_map(EAGAIN);
-  const int readable = protection | PROT_READ | PROT_WRITE;
-  void* const target = kernel_mmap(asked.wanted, new_bytes, readable, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  // What nobody can write to costs no room until it is written to; so it is in the kernel.
+  const int uncharged = (protection & PROT_WRITE) == 0 ? MAP_NORESERVE : 0;
+  const int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | uncharged;
+  void* const target = kernel_mmap(asked.wanted, new_bytes, protection, kind, -1, 0);
   if (target == MAP_FAILED) return MAP_FAILED;
   if (!repeat_advice(target, new_bytes, known.value())) {
     kernel_munmap(target, new_bytes);
     return fail_to_map(ENOMEM);
   }
-  // This thread may have no right to the key.
-  const bool is_shut = (protection & PROT_READ) == 0 || key > 0;
-  if (is_shut) static_cast<void>(protect(address, old_bytes, readable, key > 0 ? 0 : -1));
+  if (const int failure = copy_out(far, bytes_at(target), address, old_bytes)) {
+    kernel_munmap(target, new_bytes);
+    if (is_shut(known.value())) protect_source(address, old_bytes, protection, key);
+    return fail_to_map(failure);
+  }
   if (locked) static_cast<void>(unlock(address, old_bytes));
-  copy_out(far, bytes_at(target), address, old_bytes);
-  if (protection != readable || key > 0) protect_target(target, new_bytes, protection, key);
+  if ((protection & PROT_WRITE) == 0 || key > 0) protect_target(target, new_bytes, protection, key);
   if (locked) static_cast<void>(kernel_mlock2(target, new_bytes, known.value().lock_flags));
   if ((asked.flags & MREMAP_DONTUNMAP) == 0) return unmap(address, old_bytes) == 0 ? target : MAP_FAILED;
   static_cast<void>(advise(address, old_bytes, MADV_DONTNEED));
   static_cast<void>(advise(address, old_bytes, MADV_GUARD_REMOVE));  // an error if there are none to remove
-  if (is_shut) protect_source(address, old_bytes, protection, key);
+  if (is_shut(known.value())) protect_source(address, old_bytes, protection, key);
   return target;
 }
 
@@ -166,20 +184,21 @@ int wrong_arguments(void* address, std::size_t old_bytes, std::size_t new_bytes,
 // own way.
 void* move_one(pager::pager& far, const move_call& asked) {
   origin kind = origin::foreign;
+  move_call left = asked;
   if (asked.from_heap) {
     // The part that the call cuts off may contain holes, and anything else.
     const std::size_t looked_at = std::max(std::min(asked.old_bytes, asked.new_bytes), page_bytes);
     const result<origin> found = in_runtime([&] { return far.origin_of(asked.address, looked_at); });
     if (!found) return fail_to_map(EFAULT);
     kind = found.value();
+    // A second mapping of the same pages, which only shared ones can have.
+    if (kind == origin::far && asked.old_bytes == 0) return fail_to_map(EINVAL);
+    // The kernel would unmap far memory, too, and we would not know of it.
+    left.old_bytes = std::min(asked.old_bytes, asked.new_bytes);
+    const std::size_t cut_bytes = asked.old_bytes - left.old_bytes;
+    if (cut_bytes > 0 && unmap(asked.address + left.old_bytes, cut_bytes) != 0) return MAP_FAILED;
   }
-  if (kind == origin::foreign) return remap_foreign(far, asked);
-  if (asked.old_bytes == 0)
-    return fail_to_map(EINVAL);  // a second mapping of the same pages, which only shared ones can have
-  move_call left = asked;
-  left.old_bytes = std::min(asked.old_bytes, asked.new_bytes);
-  const std::size_t cut_bytes = asked.old_bytes - left.old_bytes;
-  if (cut_bytes > 0 && unmap(asked.address + left.old_bytes, cut_bytes) != 0) return MAP_FAILED;
+  if (kind == origin::foreign) return remap_foreign(far, left);
   const bool fixed = (asked.flags & MREMAP_FIXED) != 0;
   if (fixed && !asked.into_heap) return remap_out(far, left);
   const pager::pager::remapping how{.may_move = (asked.flags & MREMAP_MAYMOVE) != 0,

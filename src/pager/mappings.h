@@ -33,7 +33,7 @@ class mappings {
   // of it is far, and nothing was done. If `place` fails, the kernel decides what is mapped there.
   [[nodiscard]] virtual result<bool> replace_foreign(std::byte* address, std::size_t bytes,
                                                      const std::function<int()>& place) = 0;
-  // The kernel has moved away (mremap) what was mapped at a place that was handed over.
+  // The kernel has moved away (mremap) what was mapped at a place that was handed over. Far memory there stays.
   [[nodiscard]] virtual result<void> take_back(std::byte* address, std::size_t bytes) = 0;
 
   // The owner of the mappings that fill the range: the far heap, or the kernel. EFAULT for both, or for a hole.
@@ -53,6 +53,7 @@ class mappings {
   // far memory is mapped.
   struct mapping {
     int protection = 0;            // PROT_*
+    bool reserved = false;         // nobody could touch it so far, so it is empty
     bool guarded = false;          // MADV_GUARD_INSTALL: inaccessible, whatever the protection
     bool locked = false;           // mlock
     unsigned lock_flags = 0;       // of mlock2

@@ -153,9 +153,11 @@ result<bool> memory_calls::replace_foreign(std::byte* address, std::size_t bytes
 result<void> memory_calls::take_back(std::byte* address, std::size_t bytes) {
   parts_.inside([&] {
     for (const address_map::part& part : parts_.addresses().remove(parts_.pages_in(address, bytes))) {
-      // Another thread may have been given the place by the kernel meanwhile: then it stays the kernel's.
-      const int taken = reserve_again(parts_.address_of(part.range), parts_.bytes_of(part.range), MAP_FIXED_NOREPLACE);
-      if (taken == 0) {
+      // Another thread may have been given the place by the kernel meanwhile, or have mapped far memory there: then it
+      // stays what it is.
+      const bool is_empty = part.traits.foreign && reserve_again(parts_.address_of(part.range),
+                                                                 parts_.bytes_of(part.range), MAP_FIXED_NOREPLACE) == 0;
+      if (is_empty) {
         parts_.addresses().put_back(part.range);
       } else {
         parts_.addresses().use(part.range, part.traits);
@@ -205,6 +207,7 @@ result<mappings::mapping> memory_calls::mapping_at(const std::byte* address, std
   }
   const mapping_traits& traits = holder->traits;
   return mapping{.protection = traits.protection,
+                 .reserved = traits.reserved,
                  .guarded = traits.fenced,
                  .locked = traits.locked,
                  .lock_flags = memory_locks::flags_of(traits),

@@ -170,6 +170,13 @@ void moved_sealed() {
   say("moves it in the heap", mremap(target + 4 * page, 4 * page, 4 * page, fixed, other));
   say("as long as that was", mremap(target + 4 * page, 4 * page, 4 * page, 0));
   say("what was there", content(other, bytes, 3));
+  char* const cut = map_aligned(2 * bytes);
+  fill(cut + bytes, bytes, 5);
+  map_over(cut, bytes, both, MAP_SHARED, file);
+  say("seals what is behind a file", seal(cut + bytes, bytes));
+  say("moves the file alone", mremap(cut, 2 * bytes, bytes, fixed, other));
+  say("the file", content(cut, bytes, 4));
+  say("behind it", content(cut + bytes, bytes, 5));
 }
 
 // A segment that lasts no longer than its last attachment, as one does that was removed while others have it.

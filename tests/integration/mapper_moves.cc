@@ -467,4 +467,72 @@ void marked_and_unmarked() {
   say("the old place", std::string(access(grown)));
 }
 
+// The kernel cuts off what lies behind the mapping that moves, whatever it is.
+void cut_behind_a_file() {
+  for (const bool out : {false, true}) {
+    char* const block = map_aligned(4 * mib);
+    fill(block, 4 * mib, 56);
+    map_over(block, 2 * mib, both, MAP_SHARED, file_of(2 * mib, 57));
+    press();
+    char* const place = out ? reinterpret_cast<char*>(std::uintptr_t{1} << 40) : map_aligned(2 * mib);
+    say("moves the file", mremap(block, 4 * mib, 2 * mib, MREMAP_MAYMOVE | MREMAP_FIXED, place));
+    say("holds", content(place, 2 * mib, 57));
+    say("the end", std::string(access(block + 2 * mib)));
+    say("new memory there", mmap(block, 4 * mib, both, anonymous | MAP_FIXED_NOREPLACE, -1, 0));
+    say("is empty", content(block, 4 * mib, 0));
+    fill(block, 4 * mib, 58);
+    press();
+    say("holds", content(block, 4 * mib, 58));
+    munmap(block, 4 * mib);
+    munmap(place, 2 * mib);
+  }
+}
+
+// Of memory that was reserved, what was used moves out of the far heap.
+void reservation_moved_out() {
+  constexpr std::size_t bytes = 1024 * mib;
+  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+  for (const bool keeps : {false, true}) {
+    char* const block = map(bytes, PROT_NONE, anonymous | MAP_NORESERVE);
+    mprotect(block + bytes / 2, mib, both);
+    fill(block + bytes / 2, mib, 59);
+    press();
+    mprotect(block + bytes / 2, mib, PROT_NONE);
+    const int flags = MREMAP_MAYMOVE | MREMAP_FIXED | (keeps ? MREMAP_DONTUNMAP : 0);
+    say("moves out", mremap(block, bytes, bytes, flags, outside));
+    say("it is", std::string(access(outside)) + ", " + access(outside + bytes / 2));
+    say("gives access", mprotect(outside, bytes, both));
+    say("holds", content(outside + bytes / 2, mib, 59));
+    say("before it", content(outside + bytes / 2 - mib, mib, 0));
+    say("the old place", std::string(access(block)) + ", " + access(block + bytes / 2));
+    if (keeps) say("gives access there", mprotect(block, bytes, both));
+    if (keeps) say("holds", content(block + bytes / 2, mib, 0));
+    munmap(outside, bytes);
+    munmap(block, bytes);
+  }
+}
+
+// To be read, inaccessible memory is to become a mapping of its own, for which there may be no room.
+void moved_out_at_the_limit() {
+  constexpr std::size_t rounds = 24;
+  auto* const outside = reinterpret_cast<char*>(std::uintptr_t{1} << 40);
+  char* const block = map_aligned(2 * mib);
+  fill(block, 2 * mib, 60);
+  say("takes access away", mprotect(block, 2 * mib, PROT_NONE));
+  std::vector<char*> mappings = use_up_mappings();
+  char* places[rounds];
+  for (std::size_t round = 0; round < rounds; ++round) {
+    char* const from = block + (4 * round + 1) * page;
+    void* const moved = mremap(from, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, outside + 2 * round * page);
+    places[round] = moved != MAP_FAILED ? static_cast<char*>(moved) : from;
+    mprotect(mappings.back(), page, both);
+    mappings.pop_back();
+  }
+  for (char* const one : mappings) mprotect(one, page, both);
+  for (std::size_t round = 0; round < rounds; ++round) {
+    mprotect(places[round], page, both);
+    say("moved", judged(content(places[round], page, salt_at((4 * round + 1) * page, 60)) == "kept"));
+  }
+}
+
 }  // namespace mapper

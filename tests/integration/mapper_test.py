@@ -50,6 +50,11 @@ class Charges(unittest.TestCase):
         static_arrays = 16 * MIB  # the program has them for another scenario, and they count
         self.assertLess(outcome.stats["peak_local_bytes"], static_arrays + 8 * MIB, outcome.stats)
 
+    def test_a_reservation_that_moves_out_takes_no_memory(self):
+        outcome = support.run_far([MAPPER, "reservation_moved_out"], BUDGET_BYTES)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertLess(outcome.peak_bytes, 400 * MIB, outcome)  # of a reservation of 1 GiB
+
     def test_inaccessible_pages_leave(self):
         outcome = support.run_far([MAPPER, "inaccessible_pages"], BUDGET_BYTES)
         self.assertEqual(outcome.stats["over_budget_pages"], 0, outcome.stats)

@@ -144,6 +144,9 @@ void endless_ranges();
 void opened_at_once();
 void several_moved();
 void marked_and_unmarked();
+void cut_behind_a_file();
+void reservation_moved_out();
+void moved_out_at_the_limit();
 void huge_pages();
 
 // mapper_children.cc
