@@ -54,8 +54,9 @@ struct request {
   bool is_needed = true;  // false, of a read: nobody waits for the bytes, so the user is not told when it fails
   // Of a read of a part of one slot, if backend::reduces(): the buffer gets answer_bytes() (base/page_reduction.h) in
   // place of the bytes. It stays valid until the completion is polled. ENOTSUP: the server does not know the question.
-  // EAGAIN: it could not answer this one. A question about rows, if backend::reduces_rows(), is a read of the first of
-  // its slots as a whole, and needs all of them in one server: EXDEV: none has them all.
+  // EAGAIN: it could not answer this one. EXDEV: this slot lies where nobody answers. A question about rows, if
+  // backend::reduces_rows(), is a read of the first of its slots as a whole, and needs all of them in one server:
+  // EXDEV: none has them all.
   const page_reduction* reduce = nullptr;
 
   // The bytes that a read brings, or a write takes.

@@ -216,6 +216,17 @@ TEST_F(functions, of_copies_stripes_and_parity) {
   }
 }
 
+// Some of the pages lie in the tier above, which calls none, and some with the server.
+TEST_F(functions, under_a_tier_that_calls_none_are_called_by_the_server) {
+  const auto server = start();
+  runtime& home = farheap("zmem:4M,tcp://" + server->host());
+  const std::vector<double> plain = some(3'000'011);
+  const vector<double> all(home, std::span<const double>(plain));
+  home.evict_all();
+  until_reduced(home, 1'000, [&] { expect_right(all, plain, "two tiers"); });
+  home.validate();
+}
+
 // Only one of them can call it: what the other is asked first, the first one answers.
 TEST_F(functions, of_a_copy_whose_server_has_no_plugin) {
   const auto first = start();

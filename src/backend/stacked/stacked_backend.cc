@@ -157,6 +157,11 @@ std::uint64_t stacked_backend::away_since_ns(slot_id slot) const {
   return place ? members_[place->tier]->away_since_ns(place->slot) : 0;
 }
 
+bool stacked_backend::answers_at(tier_place place, const reduction& asked) const {
+  const backend& member = *members_[place.tier];
+  return member.reduces() && (is_built_in(asked) || member.direct(place.slot) == nullptr);
+}
+
 void stacked_backend::free_dead(slot_id slot, tier_place place) {
   members_[place.tier]->free(place.slot, 1);
   slots_.free(slot, 1);

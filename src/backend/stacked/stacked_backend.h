@@ -41,6 +41,11 @@ class stacked_backend final : public backend {
   [[nodiscard]] result<std::uint64_t> remove_server(std::string_view server, removal step) override;
   void keep_in_place(bool wanted) override;
   void prepare_exit() override;
+  // Where one of them does: questions about slots in the other one end with EXDEV.
+  [[nodiscard]] bool reduces() const override { return members_[0]->reduces() || members_[1]->reduces(); }
+  // For channels: whether the tier that has the slot answers. A function of the program's needs a server; where the
+  // bytes can be read, the program calls it.
+  [[nodiscard]] bool answers_at(tier_place place, const reduction& asked) const;
   [[nodiscard]] bool answers() const override { return members_[0]->answers() && members_[1]->answers(); }
   [[nodiscard]] std::uint64_t incarnation() const override {
     return members_[0]->incarnation() + members_[1]->incarnation();

@@ -57,6 +57,14 @@ bool put(channel& queue, slot_id slot, std::uint64_t seed) {
   return transfer(queue, operation::write, slot, page.data()) == 0;
 }
 
+int ask(channel& queue, slot_id slot, const page_reduction& asked, std::span<std::byte> into) {
+  const request one{.op = operation::read, .slot = slot, .buffer = into.data(), .reduce = &asked};
+  completion done;
+  EXPECT_EQ(queue.submit({&one, 1}), 1u);
+  while (queue.poll({&done, 1}) == 0) queue.wait(1'000'000);
+  return done.error_code;
+}
+
 struct stack {
   backend* first = nullptr;
   backend* next = nullptr;
@@ -373,6 +381,60 @@ TEST(stacked_backend, the_child_of_a_fork_goes_on) {
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// What lies in a tier that computes nothing is for the caller to fetch.
+TEST(stacked_backend, questions_are_answered_where_the_slots_are) {
+  const page_hasher hash(9);
+  const page_reduction asked{{detail::number_type::uint64, 0, ~std::uint64_t{0} / 3}, &hash};
+  for (const bool is_above : {true, false}) {
+    std::unique_ptr<backend> computes = memory_of(64);
+    std::unique_ptr<backend> does_not = zmem_backend::create({.capacity_bytes = mib, .codec = {}, .slots = 64}).value();
+    stack tested(std::move(is_above ? computes : does_not), std::move(is_above ? does_not : computes));
+    ASSERT_TRUE(tested.whole->reduces());
+    std::vector<slot_id> slots;
+    for (std::uint64_t i = 0; i < 96; ++i) {
+      slots.push_back(tested.whole->allocate(1).value());
+      ASSERT_TRUE(put(*tested.queue, slots.back(), i));
+    }
+    std::uint64_t unanswered = 0;
+    for (std::uint64_t i = 0; i < slots.size(); ++i) {
+      std::vector<std::byte> found(answer_bytes(asked.how));
+      const int failure = ask(*tested.queue, slots[i], asked, found);
+      if (failure == 0) {
+        std::vector<std::byte> expected(found.size());
+        const bytes page = content(i);
+        answer(asked, page.data(), page, expected.data());
+        EXPECT_EQ(found, expected) << i;
+      } else {
+        EXPECT_EQ(failure, EXDEV);
+        ++unanswered;
+      }
+    }
+    EXPECT_EQ(unanswered, (is_above ? tested.next : tested.first)->report().used_slots);
+    EXPECT_GT(unanswered, 0u);
+    EXPECT_LT(unanswered, slots.size());
+    for (std::uint64_t i = 0; i < slots.size(); ++i) EXPECT_TRUE(holds(*tested.queue, slots[i], i));
+  }
+}
+
+// The program calls it itself where it can read the bytes, and asks a tier with servers for all others.
+TEST(stacked_backend, functions_are_not_refused_for_a_tier_in_this_process) {
+  stack tested(memory_of(16), memory_of(16));
+  const slot_id slot = tested.whole->allocate(1).value();
+  ASSERT_TRUE(put(*tested.queue, slot, 1));
+  const page_hasher hash(9);
+  const detail::page_function function{.result_bytes = 8};
+  const page_reduction asked{{.kind = reduction_kind::computed, .function = &function}, &hash};
+  std::vector<std::byte> found(answer_bytes(asked.how));
+  EXPECT_EQ(ask(*tested.queue, slot, asked, found), EXDEV);
+}
+
+TEST(stacked_backend, of_tiers_that_compute_nothing_no_question_is_asked) {
+  const auto compressed = [] {
+    return zmem_backend::create({.capacity_bytes = mib, .codec = {}, .slots = 64}).value();
+  };
+  EXPECT_FALSE(stack(compressed(), compressed()).whole->reduces());
 }
 
 TEST(split_tiers, a_scheme_after_a_comma_begins_a_tier) {

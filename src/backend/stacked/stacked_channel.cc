@@ -88,17 +88,20 @@ bool stacked_channel::begin_part(std::uint32_t index) {
   left.offset_bytes %= page_bytes;
   tier_place where;
   const std::uint32_t count = pin_run(left, &where);
-  if (count == 0) {
-    entry.error_code = EIO;
+  const auto unpin_all = [&] {
+    for (std::uint32_t i = 0; i < count; ++i) unpin(left.slot + i);
+  };
+  const bool is_question = count > 0 && left.reduce != nullptr;
+  const bool asks_nobody = is_question && !owner_.answers_at(where, left.reduce->how);
+  if (count == 0 || asks_nobody) {
+    unpin_all();
+    entry.error_code = asks_nobody ? EXDEV : EIO;
     entry.begun = true;
     left.length_bytes = 0;
     end_if_over(index);
     return true;
   }
-  if (!has_room(where.tier)) {
-    for (std::uint32_t i = 0; i < count; ++i) unpin(left.slot + i);
-    return false;
-  }
+  if (!has_room(where.tier)) return unpin_all(), false;
   const auto most = static_cast<std::uint32_t>(count * page_bytes - left.offset_bytes);
   const std::uint32_t length = std::min(left.length_bytes, most);
   const std::uint32_t number = free_parts_.back();
