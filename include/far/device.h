@@ -76,7 +76,8 @@ class FAR_API device {
   // protection from it. Tries one server after the other until there are as many copies as wanted; one suffices to
   // begin with. Throws device_error.
   device(std::string_view tier, std::string_view plugin, const device_options& options = {});
-  // Destructs it on all servers that can be reached.
+  // Destructs it on all servers that can be reached. Waits a second for each copy whose server is silent, and at most a
+  // second for what is done behind the calls; longer only where a server's name is being looked up.
   ~device();
   device(device&&) noexcept;
   device& operator=(device&&) noexcept;

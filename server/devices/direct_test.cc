@@ -336,6 +336,24 @@ TEST_F(DirectCalls, ThatTakeLongAreAnsweredOnceByTheServer) {
   EXPECT_EQ(by_server(asking(4)).number(), 6u);
 }
 
+// The process is still in the question when it comes again, and answers it once more.
+TEST_F(DirectCalls, ThatAreAskedAgainHaveTheirWholeTime) {
+  const std::uint64_t pause_us = 1'000'000;
+  const wire::device_request slow{.op = device_op::ask,
+                                  .code = wait_and_add,
+                                  .device = 7,
+                                  .call = 3,
+                                  .deadline_ms = 1800,
+                                  .bytes = std::as_bytes(std::span(&pause_us, 1))};
+  std::unique_ptr<client_end> direct = open();
+  ASSERT_NE(direct, nullptr);
+  direct->send(message_of(slow));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  direct.reset();
+  EXPECT_EQ(by_server(slow).outcome, device_outcome::ok);
+  EXPECT_EQ(host->devices(), 1u);
+}
+
 TEST_F(DirectCalls, ThatEndTheProcessAreToldSo) {
   for (const bool is_noticed : {false, true}) {
     if (is_noticed) construct(7, "troublemaker");

@@ -52,7 +52,7 @@ void device_shelf::end() noexcept {
   ended_ = true;
   for (auto& [number, one] : all_) {
     if (!one.body) continue;
-    count_direct(one);
+    static_cast<void>(count_direct(one));
     one.counters->devices.fetch_sub(1);
     host_->dismiss();
   }
@@ -127,7 +127,7 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
       which.call = asked.call;
       which.op = asked.op;
       which.began_ns = now_ns;
-      which.until_ns = now_ns + longest_ns;
+      which.until_ns = free_at_ns(which, now_ns) + longest_ns;
       which.body->begin(encoded, now_ns, which.until_ns);
       if (!advance(found, now_ns, &reply)) return std::nullopt;
       return put(reply, into);
@@ -181,7 +181,7 @@ void device_shelf::count(const device& which, device_op op, device_outcome outco
 // The room of the last reply goes back, too, so the reply is forgotten. Whoever could ask for it has asked for
 // something else since.
 void device_shelf::lose(device& which) {
-  count_direct(which);
+  static_cast<void>(count_direct(which));
   which.body.reset();
   which.counters->devices.fetch_sub(1);
   std::vector<std::byte>().swap(which.reply);
@@ -216,19 +216,30 @@ bool device_shelf::hand_over(std::uint64_t number, int socket, std::uint64_t coo
 }
 
 // What the process says about its calls is not to be trusted, but nobody else's device depends on it.
-void device_shelf::count_direct(device& which) noexcept {
+bool device_shelf::count_direct(device& which) noexcept {
   const std::optional<direct_calls> seen = which.body->direct();
-  if (!seen) return;
+  if (!seen) return false;
   const direct_calls before = std::exchange(which.direct, *seen);
   for (std::size_t i = 0; i < direct_calls::outcomes; ++i) {
     if (seen->ended[i] > before.ended[i]) which.counters->calls[i].fetch_add(seen->ended[i] - before.ended[i]);
   }
   if (seen->took_ns > before.took_ns) which.counters->call_ns.fetch_add(seen->took_ns - before.took_ns);
+  return true;
 }
 
+// A process that is in a direct call reads our request behind it, and has ended it by the end of its time, or is ended.
+// Often it is the same question, whose connection has broken, and which is answered once more from the start. Whatever
+// the process says, it is in no call for longer than one may take.
+std::uint64_t device_shelf::free_at_ns(device& which, std::uint64_t now_ns) noexcept {
+  static_cast<void>(count_direct(which));
+  return which.direct.call == 0 ? now_ns : std::clamp(which.direct.until_ns, now_ns, now_ns + which.longest_ns);
+}
+
+// The call that was seen last may have ended since, so one is late only if it is seen now; a process that writes just
+// now is looked at again. One that has ended writes nothing more.
 void device_shelf::follow_direct(device& which, bool has_ended, std::uint64_t now_ns) {
-  count_direct(which);
-  const bool is_late = now_ns >= which.direct.until_ns;
+  const bool is_seen = count_direct(which);
+  const bool is_late = is_seen && now_ns >= which.direct.until_ns;
   if (which.direct.call == 0 || !(has_ended || is_late)) return;
   which.lost_by = which.direct.call;
   which.lost_how = has_ended ? device_outcome::crashed : device_outcome::timed_out;

@@ -94,7 +94,10 @@ class device_shelf final : public session_burden {
   void follow_direct(device& which, bool has_ended, std::uint64_t now_ns) FAR_REQUIRES(lock_);
   // Requires: its process has ended, and there is no call under way here; there may be a direct one.
   void lose_between_calls(device& which, std::uint64_t now_ns) FAR_REQUIRES(lock_);
-  static void count_direct(device& which) noexcept;
+  // Notes what the process says about its direct calls. False: it says nothing, or is just about to write it.
+  static bool count_direct(device& which) noexcept;
+  // When its process can begin a call that comes by the server. Requires: none has come by it.
+  [[nodiscard]] static std::uint64_t free_at_ns(device& which, std::uint64_t now_ns) noexcept;
   [[nodiscard]] bool is_unlimited() const;
   void count(const device& which, wire::device_op op, wire::device_outcome outcome, std::uint64_t now_ns)
       FAR_REQUIRES(lock_);

@@ -126,11 +126,19 @@ void device_group::look_after() {
 
 // A call may take long, and holds the lock; but then its servers hear of us anyway.
 void device_group::keep() {
-  std::unique_lock ending(ending_lock_);
-  while (!ending_.wait_for(ending, keeper_pause, [this] { return ends_; })) {
+  while (waits_for_next_round()) {
     const std::unique_lock guard(lock_, std::try_to_lock);
-    if (guard.owns_lock()) look_after_copies();
+    if (!guard.owns_lock()) continue;
+    is_keeping_ = true;
+    look_after_copies();
+    is_keeping_ = false;
   }
+}
+
+// False: the device ends.
+bool device_group::waits_for_next_round() {
+  std::unique_lock ending(ending_lock_);
+  return !ending_.wait_for(ending, keeper_pause, [this] { return ends_.load(); });
 }
 
 // The last copy is never given up here: its owner is to hear of it. Neither is one that is silent as all others are:
@@ -139,7 +147,7 @@ void device_group::keep() {
 void device_group::look_after_copies() {
   looked_at_ns_ = now();
   bool is_any_alive = false;
-  for (std::size_t i = copies_.size(); i-- > 0;) {
+  for (std::size_t i = copies_.size(); i-- > 0 && !ends_;) {
     copy& one = copies_[i];
     const device_link::health found = one.link->keep_alive();
     is_any_alive |= found == device_link::health::alive;
@@ -148,6 +156,7 @@ void device_group::look_after_copies() {
     if (found == device_link::health::silent && one.silent_since_ns == 0) one.silent_since_ns = now();
     if (found == device_link::health::forgotten && copies_.size() > 1) drop(i);
   }
+  if (ends_) return;
   if (is_any_alive) {
     give_up_silent();
     static_cast<void>(settle());
@@ -219,18 +228,26 @@ std::uint32_t device_group::deadline_ms() const {
   return static_cast<std::uint32_t>(std::min(deadline_ns_ / 1'000'000, most_ms));
 }
 
+// The keeper comes again in a moment, and nobody is to wait long for it.
 device_link::patience device_group::usual() const {
-  return {.reach_ns = tier_.patience_ns, .answer_ns = std::max(tier_.patience_ns, deadline_ns_ + tier_.times.slack_ns)};
+  return {.reach_ns = tier_.patience_ns,
+          .answer_ns = std::max(tier_.patience_ns, deadline_ns_ + tier_.times.slack_ns),
+          .again = !is_keeping_,
+          .given_up = given_up()};
 }
 
 device_link::patience device_group::little() const {
-  return {.reach_ns = tier_.times.mending_reach_ns, .answer_ns = deadline_ns_ + tier_.times.slack_ns, .again = false};
+  return {.reach_ns = tier_.times.mending_reach_ns,
+          .answer_ns = deadline_ns_ + tier_.times.slack_ns,
+          .again = false,
+          .given_up = given_up()};
 }
 
 device_link::patience device_group::for_copying() const {
   return {.reach_ns = tier_.times.mending_reach_ns,
           .answer_ns = tier_.times.longest_call_ns + tier_.times.slack_ns,
-          .again = false};
+          .again = false,
+          .given_up = given_up()};
 }
 
 void device_group::drop(std::size_t which) {
@@ -243,6 +260,7 @@ std::vector<std::byte> device_group::ask_one(const wire::device_request& asked) 
   std::size_t silent = 0;  // the first ones
   for (;;) {
     told got = tell(*copies_[silent].link, asked, usual());
+    copies_[silent].is_in_doubt = got.how == told::fate::silent;
     if (got.how == told::fate::silent) {
       if (++silent == copies_.size()) throw got.failure;
       continue;
@@ -327,11 +345,11 @@ device_group::told device_group::ask_witness(const wire::device_request& asked, 
   using fate = told::fate;
   told last{fate::gone, {}, {}, std::move(why)};
   for (;;) {
-    const auto witness = std::ranges::find_if_not(copies_, [](const copy& one) { return one.is_in_doubt; });
-    if (witness == copies_.end()) return last;
+    copy* const witness = first_heard();
+    if (witness == nullptr) return last;
     last = tell(*witness->link, asked, usual());
     if (last.how == fate::answered || last.how == fate::silent) return last;
-    drop(static_cast<std::size_t>(witness - copies_.begin()));
+    drop(static_cast<std::size_t>(witness - copies_.data()));
   }
 }
 
@@ -385,25 +403,32 @@ std::unique_ptr<device_link> device_group::construct_on(std::size_t server, cons
 
 void device_group::mend() {
   if (copies_.empty() || unsettled_ || copies_.size() >= std::min(tier_.copies, tier_.servers.size())) return;
-  if (now() < mend_at_ns_) return;
+  if (now() < mend_at_ns_ || first_heard() == nullptr) return;
   failures_.clear();
   const std::uint64_t began_ns = now();
   for (std::size_t server = 0; server < tier_.servers.size() && copies_.size() < tier_.copies; ++server) {
+    copy* const from = first_heard();
+    if (from == nullptr || ends_) break;
     std::unique_ptr<device_link> link = construct_on(server, little());
-    if (link && copy_contents(*copies_.front().link, *link))
-      copies_.push_back({.link = std::move(link), .server = server});
+    if (link && copy_contents(*from, *link)) copies_.push_back({.link = std::move(link), .server = server});
   }
   // Servers that cannot be reached are tried in a fifth of the time at most.
   mend_at_ns_ = now() + std::max(tier_.times.mending_pause_ns, 4 * (now() - began_ns));
 }
 
+device_group::copy* device_group::first_heard() {
+  const auto found = std::ranges::find_if_not(copies_, [](const copy& one) { return one.is_in_doubt; });
+  return found != copies_.end() ? &*found : nullptr;
+}
+
 // As long as the servers permit: a device that took longer than a call may would be ended, and it may be the last one.
-bool device_group::copy_contents(device_link& from, device_link& into) {
+bool device_group::copy_contents(copy& from, device_link& into) {
   std::uint64_t position = 0;
-  for (;;) {
+  while (!ends_) {
     const wire::device_request save{
         .op = device_op::save, .device = device_number, .call = ++calls_, .object = position, .deadline_ms = 0};
-    const told part = tell(from, save, for_copying());
+    const told part = tell(*from.link, save, for_copying());
+    from.is_in_doubt = part.how == told::fate::silent;
     if (part.how != told::fate::answered || part.outcome != device_outcome::ok) return false;
     if (part.bytes.size() < sizeof(std::uint64_t)) return false;
     const auto all = wire::load<std::uint64_t>(part.bytes.data());
@@ -420,6 +445,7 @@ bool device_group::copy_contents(device_link& from, device_link& into) {
     if (loaded.how != told::fate::answered || loaded.outcome != device_outcome::ok) return false;
     if (position >= all) return true;
   }
+  return false;
 }
 
 }  // namespace far::device_parts

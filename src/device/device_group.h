@@ -1,6 +1,7 @@
 // The copies of one device: which there are, what each is told, and new ones for those that are lost.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -48,6 +49,7 @@ class device_group {
  public:
   // Constructs the device. Throws device_error.
   device_group(device_tier tier, std::string_view plugin, const device_options& chosen);
+  // Waits for nothing that the keeper has under way: for its ping, and for each copy to hear of the end.
   ~device_group();
   device_group(const device_group&) = delete;
   device_group& operator=(const device_group&) = delete;
@@ -63,7 +65,7 @@ class device_group {
     std::unique_ptr<device_link> link;
     std::size_t server = 0;
     std::uint64_t silent_since_ns = 0;  // as the keeper has found it, beside one that is not; 0: it is not
-    bool is_in_doubt = false;           // whether it has taken the last change, or is there at all
+    bool is_in_doubt = false;           // it was silent last: has it taken the last change, is it there at all?
   };
   // What a copy has made of a call.
   struct told {
@@ -97,16 +99,21 @@ class device_group {
   [[nodiscard]] device_link::patience usual() const;
   [[nodiscard]] device_link::patience little() const;
   [[nodiscard]] device_link::patience for_copying() const;
+  [[nodiscard]] const std::atomic<bool>* given_up() const { return is_keeping_ ? &ends_ : nullptr; }
   [[nodiscard]] std::uint32_t deadline_ms() const;
   [[nodiscard]] std::uint64_t now() const { return tier_.times.clock->now_ns(); }
   void drop(std::size_t which);
   // nullptr: it cannot be constructed there, and failures_ says why.
   [[nodiscard]] std::unique_ptr<device_link> construct_on(std::size_t server, const device_link::patience& how);
   [[nodiscard]] bool is_used(std::size_t server, const device_link* link) const;
-  // Makes new copies, where there are too few and the last try was not a moment ago.
+  // Makes new copies, where there are too few, one is heard, and the last try was not a moment ago.
   void mend();
-  [[nodiscard]] bool copy_contents(device_link& from, device_link& into);
+  // False: one of them has not done its part. If that is `from`, it is in doubt from then on.
+  [[nodiscard]] bool copy_contents(copy& from, device_link& into);
+  // The first that is not in doubt; nullptr: there is none.
+  [[nodiscard]] copy* first_heard();
   void keep();
+  [[nodiscard]] bool waits_for_next_round();
   void look_after_copies();
   // Gives up those that have been silent for longer than the patience. Requires: is_in_doubt tells who is not alive.
   void give_up_silent();
@@ -124,13 +131,14 @@ class device_group {
   // it comes before everything else.
   std::optional<wire::device_request> unsettled_;
   std::vector<std::byte> unsettled_bytes_;
+  bool is_keeping_ = false;  // it is the keeper's turn, for whose end the destructor waits
   std::uint64_t mend_at_ns_ = 0;
   std::uint64_t looked_at_ns_ = 0;      // after the copies
   std::vector<device_error> failures_;  // of the last constructions
 
   std::mutex ending_lock_;
   std::condition_variable ending_;
-  bool ends_ = false;
+  std::atomic<bool> ends_ = false;  // changes with ending_lock_
   std::thread keeper_;
 };
 

@@ -1,6 +1,7 @@
 // The way to the devices of one server, or of this process.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,11 +33,15 @@ class device_link {
  public:
   virtual ~device_link() = default;
 
-  // How long a server may be out of reach, and then take to answer. Not `again`: it is tried once.
+  // How long a server may be out of reach, and then take to answer. Not `again`: it is tried once. Once `given_up` is
+  // true, a link that waits for a server ends its wait within a few tenths of a second. It outlives the link.
   struct patience {
     std::uint64_t reach_ns = 0;
     std::uint64_t answer_ns = 0;
     bool again = true;
+    const std::atomic<bool>* given_up = nullptr;
+
+    [[nodiscard]] bool is_given_up() const { return given_up != nullptr && given_up->load(); }
   };
   // Asks, and waits for the answer. The call is repeated over new connections.
   [[nodiscard]] virtual link_answer ask(const wire::device_request& asked, const patience& how) = 0;

@@ -23,6 +23,8 @@ constexpr std::uint64_t ms = device_times::ms;
 constexpr unsigned calls_before_first_direct = 8;
 constexpr unsigned calls_before_next_direct = 1000;
 constexpr std::uint64_t direct_patience_ns = 1'000 * ms;
+// Of a question that may be given up, until that is looked at again.
+constexpr std::uint64_t longest_wait_ns = 100 * ms;
 
 // A reply of a few bytes comes with its header.
 constexpr std::size_t most_ahead = 4096;
@@ -80,6 +82,7 @@ server_link::~server_link() {
 
 link_answer server_link::ask(const wire::device_request& asked, const patience& how) {
   using kind = link_answer::kind;
+  given_up_ = how.given_up;
   const std::uint64_t began_ns = now();
   const std::vector<std::byte> payload = encoded_call(asked);
   std::uint64_t answer_ns = how.answer_ns;
@@ -108,7 +111,7 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
     }
     const bool is_over = now() - began_ns + pause_ns >= how.reach_ns + how.answer_ns;
     const bool is_away = now() - reached_at_ns + pause_ns >= how.reach_ns;
-    if (!how.again || is_over || is_away) return link_answer::failed(kind::unreachable, why_);
+    if (!how.again || is_over || is_away || how.is_given_up()) return link_answer::failed(kind::unreachable, why_);
     sleep(pause_ns);
     pause_ns = std::min(2 * pause_ns, times_.longest_pause_ns);
   }
@@ -122,6 +125,7 @@ std::optional<link_answer> server_link::ask_directly(const wire::device_request&
     calls_before_direct_ = direct_ ? calls_before_first_direct : calls_before_next_direct;
   }
   if (!direct_) return std::nullopt;
+  direct_->given_up_ = how.given_up;
   wire::header said;
   if (direct_->exchange(wire::opcode::call, payload, now() + how.answer_ns, &said) == outcome::done &&
       said.result == wire::status::ok) {
@@ -183,7 +187,7 @@ server_link::outcome server_link::connect(std::uint64_t until_ns) {
   if (session_ != wire::session_id{}) stream_->use_address(session_address_);
   int code = stream_->connect();
   if (code == 0) code = stream_->finish_connecting();
-  while (code == EINPROGRESS && now() < until_ns) {
+  while (code == EINPROGRESS && !is_up(until_ns)) {
     pause(now() + ms);
     code = stream_->finish_connecting();
   }
@@ -241,7 +245,7 @@ server_link::outcome server_link::exchange(wire::opcode op, std::span<const std:
     const std::optional<wire::header> got = receive(until_ns);
     if (!got) return outcome::broken;
     if (!got->is_reply) {  // a notice, such as that the server is draining
-      if (now() >= until_ns) return broken("it does not answer in time");
+      if (is_up(until_ns)) return broken("it does not answer in time");
       continue;
     }
     if (got->op != op || got->cookie != cookie_) return broken("it broke the protocol");
@@ -256,8 +260,13 @@ void server_link::sleep(std::uint64_t ns) const {
   while (now() < until_ns) stream_->wait(until_ns - now());
 }
 
+bool server_link::is_up(std::uint64_t until_ns) const {
+  return now() >= until_ns || (given_up_ != nullptr && given_up_->load());
+}
+
 void server_link::pause(std::uint64_t until_ns) const {
   const std::uint64_t at_ns = now();
+  if (given_up_ != nullptr) until_ns = std::min(until_ns, at_ns + longest_wait_ns);
   if (is_socket() || stream_->descriptor() < 0) return stream_->wait(until_ns > at_ns ? until_ns - at_ns : 0);
   const std::uint64_t left_ms = until_ns > at_ns ? (until_ns - at_ns + ms - 1) / ms : 0;
   pollfd ready{stream_->descriptor(), POLLIN, 0};
@@ -276,7 +285,7 @@ bool server_link::send_all(std::span<const std::byte> bytes, std::uint64_t until
     bytes = bytes.subspan(static_cast<std::size_t>(sent));
     if (bytes.empty() && !stream_->has_unsent()) return true;
     // Also of a server that takes a byte now and then.
-    if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
+    if (is_up(until_ns)) return static_cast<void>(broken("it does not answer in time")), false;
     if (sent > 0) continue;
     if (!receive_ahead()) return false;
     pause(std::min(until_ns, now() + ms));
@@ -321,7 +330,7 @@ bool server_link::receive_all(std::span<std::byte> into, std::uint64_t until_ns)
     }
     into = into.subspan(std::min(bytes, into.size()));
     if (into.empty()) return true;
-    if (now() >= until_ns) return static_cast<void>(broken("it does not answer in time")), false;
+    if (is_up(until_ns)) return static_cast<void>(broken("it does not answer in time")), false;
     if (got == 0) pause(until_ns);
   }
   return true;

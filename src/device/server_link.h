@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -51,6 +52,8 @@ class server_link final : public device_link {
   server_link(std::string peer, std::unique_ptr<backend::byte_stream> stream, backend::tcp_trust trust,
               const device_times& times);
   [[nodiscard]] std::uint64_t now() const { return times_.clock->now_ns(); }
+  // Whether nothing is waited for any longer.
+  [[nodiscard]] bool is_up(std::uint64_t until_ns) const;
   void sleep(std::uint64_t ns) const;
   // Over the connection to the device's process, if there is one, or may be now. Nothing: it has no answer.
   [[nodiscard]] std::optional<link_answer> ask_directly(const wire::device_request& asked,
@@ -80,7 +83,8 @@ class server_link final : public device_link {
   std::unique_ptr<server_link> direct_;  // to the device's process; it only exchanges messages
   unsigned calls_ = 0;                   // without such a connection, since the last attempt to get one
   unsigned calls_before_direct_;
-  bool is_direct_ = false;  // it is such a connection itself, and ends without its session
+  const std::atomic<bool>* given_up_ = nullptr;  // as the last question has it
+  bool is_direct_ = false;                       // it is such a connection itself, and ends without its session
   wire::client_handshake handshake_;
   wire::session_id session_{};
   std::uint16_t session_version_ = wire::oldest_version;

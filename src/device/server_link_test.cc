@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -64,6 +65,49 @@ TEST(server_link, a_server_that_takes_single_bytes_is_given_up_in_time) {
 
 TEST(server_link, a_server_that_gives_single_bytes_is_given_up_in_time) {
   expect_an_end(1000);
+}
+
+// Takes everything, and gives nothing. After a second of that, nobody wants to know any more.
+class silent_stream final : public backend::byte_stream {
+ public:
+  silent_stream(moved_clock& time, std::atomic<bool>& given_up)
+      : time_(time), given_up_(given_up), enough_at_ns_(time.ns + 1000 * ms) {}
+
+  int connect() override { return 0; }
+  int finish_connecting() override { return 0; }
+  std::ptrdiff_t try_send(std::span<const iovec> chunks) override {
+    return static_cast<std::ptrdiff_t>(chunks.empty() ? 0 : chunks[0].iov_len);
+  }
+  std::ptrdiff_t try_receive(std::span<const iovec> /*into*/) override { return 0; }
+  void close() override {}
+  void abandon() override {}
+  [[nodiscard]] int descriptor() const override { return -1; }
+  void wait(std::uint64_t timeout_ns) override {
+    time_.ns += timeout_ns;
+    given_up_ = time_.ns >= enough_at_ns_;
+  }
+
+ private:
+  moved_clock& time_;
+  std::atomic<bool>& given_up_;
+  const std::uint64_t enough_at_ns_;
+};
+
+TEST(server_link, a_question_that_is_given_up_is_not_waited_for) {
+  for (const bool again : {false, true}) {
+    moved_clock time;
+    device_times times;
+    times.clock = &time;
+    std::atomic<bool> given_up{false};
+    const std::unique_ptr<device_link> link =
+        server_link::assemble("tcp://silent:1", std::make_unique<silent_stream>(time, given_up), {}, times);
+    const std::uint64_t began_ns = time.ns;
+    const link_answer got = link->ask(
+        {.op = wire::device_op::compute},
+        {.reach_ns = 60'000 * ms, .answer_ns = 60'000 * ms, .again = again, .given_up = &given_up});
+    EXPECT_EQ(got.how, link_answer::kind::unreachable);
+    EXPECT_LE(time.ns - began_ns, 1300 * ms) << again;
+  }
 }
 
 }  // namespace

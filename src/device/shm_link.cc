@@ -56,7 +56,8 @@ link_answer shm_link::broken() {
                              peer_ + " has ended the connection, and with it its devices");
 }
 
-bool shm_link::receive(std::uint64_t cookie, std::uint64_t until_ns, wire::ring_reply* into) {
+bool shm_link::receive(std::uint64_t cookie, const patience& how, wire::ring_reply* into) {
+  const std::uint64_t until_ns = now() + how.answer_ns;
   for (;;) {
     for (wire::ring_reply got; server_->take(got);) {
       std::ranges::replace(asked_, got.cookie, std::uint64_t{0});
@@ -65,7 +66,7 @@ bool shm_link::receive(std::uint64_t cookie, std::uint64_t until_ns, wire::ring_
       return true;
     }
     const std::uint64_t at_ns = now();
-    if (!server_->alive() || at_ns >= until_ns) return false;
+    if (!server_->alive() || at_ns >= until_ns || how.is_given_up()) return false;
     server_->wait(std::min(until_ns - at_ns, longest_wait_ns));
   }
 }
@@ -76,7 +77,7 @@ link_answer shm_link::ask(const wire::device_request& asked, const patience& how
     return link_answer::failed(is_refused_ ? kind::impossible : kind::unreachable, why_);
   }
   wire::ring_reply said;
-  static_cast<void>(receive(0, 0, &said));
+  static_cast<void>(receive(0, {}, &said));
   if (!server_->alive()) return broken();
   const auto place = std::ranges::find(asked_, std::uint64_t{0});
   if (place == asked_.end() || server_->room() == 0) {
@@ -98,7 +99,7 @@ link_answer shm_link::ask(const wire::device_request& asked, const patience& how
                 .count = fragments_of_call,
                 .length_bytes = static_cast<std::uint32_t>(length)});
   server_->flush();
-  if (!receive(cookie_, now() + how.answer_ns, &said)) {
+  if (!receive(cookie_, how, &said)) {
     if (!server_->alive()) return broken();
     return link_answer::failed(kind::unreachable, peer_ + " does not answer in time");
   }

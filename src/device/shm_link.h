@@ -30,7 +30,7 @@ class shm_link final : public device_link {
 
   [[nodiscard]] bool connect(std::uint64_t until_ns);
   // Waits for the answer to this call; answers to others free their places.
-  [[nodiscard]] bool receive(std::uint64_t cookie, std::uint64_t until_ns, wire::ring_reply* into);
+  [[nodiscard]] bool receive(std::uint64_t cookie, const patience& how, wire::ring_reply* into);
   [[nodiscard]] link_answer broken();
 
   const backend::shm::connection_options chosen_;
