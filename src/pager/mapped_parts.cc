@@ -78,8 +78,6 @@ int mapped_parts::unmap(page_range range) {
   return failure;
 }
 
-// Takes a part that was removed from use back from the program and the engine, and frees its addresses. Where the
-// kernel refuses, it is in use as before.
 int mapped_parts::close(const part& one) {
   const int failure = empty(one);
   if (failure == 0) {

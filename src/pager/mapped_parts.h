@@ -46,8 +46,13 @@ class mapped_parts {
     return {heap_.page_at(address), static_cast<std::size_t>(pages_for(bytes))};
   }
   [[nodiscard]] page_range everything() const { return {0, static_cast<std::size_t>(heap_.pages())}; }
-  // Without the memory that was adopted behind it, where what is neither free nor in use is nobody's.
-  [[nodiscard]] page_range heap_itself() const { return {0, heap_.bytes() >> page_shift}; }
+  // Calls `body(range)` for the heap itself and for each range that was adopted behind it. All in there is free, in
+  // use, or in the hands of another call; the numbers in between are nobody's.
+  template <typename Body>
+  void for_each_range(const Body& body) const {
+    body(page_range{0, static_cast<std::size_t>(heap_.bytes() >> page_shift)});
+    for (std::size_t i = 0; i < heap_.static_ranges(); ++i) body(heap_.static_pages(i));
+  }
   [[nodiscard]] std::byte* address_of(page_id page) const { return heap_.address_of(page); }
   [[nodiscard]] std::byte* address_of(page_range range) const { return heap_.address_of(range.first); }
   [[nodiscard]] static std::size_t bytes_of(page_range range) { return range.count << page_shift; }
@@ -100,6 +105,8 @@ class mapped_parts {
   }
   // Empties and frees all that is in use of the range.
   [[nodiscard]] int unmap(page_range range);
+  // The same of a part that is out. Where the kernel refuses, it is in use as before.
+  [[nodiscard]] int close(const part& one);
   [[nodiscard]] int protect(const part& seen, int protection, int key = no_key);
   // The same of a part that is out: the body of alter().
   [[nodiscard]] int protect_taken(part& one, int protection, int key);
@@ -127,7 +134,6 @@ class mapped_parts {
   void unlock_in_child();
 
  private:
-  [[nodiscard]] int close(const part& one);
   [[nodiscard]] int prepare_to_replace(const parts& taken, int protection);
 
   const platform::heap_layout& heap_;

@@ -176,14 +176,17 @@ void memory_advice::settle_in_child() {
 
 // The kernel's own marks of such pages would be lost with the pages, so they are made inaccessible instead.
 int memory_advice::fence(const address_map::part& part, bool install) {
-  const int failure = parts_.alter(part.range, [&](address_map::part& one) {
-    if (one.traits.foreign) return tell_kernel(one, install ? MADV_GUARD_INSTALL : MADV_GUARD_REMOVE);
-    if (install && one.traits.locked) return EINVAL;
-    if (one.traits.fenced == install) return 0;
-    return install ? install_fence(one) : remove_fence(one);
-  });
+  const int failure =
+      parts_.alter(part.range, [this, install](address_map::part& one) { return fence_taken(one, install); });
   if (failure == 0) parts_.give_up_if_empty(part.range);
   return failure;
+}
+
+int memory_advice::fence_taken(address_map::part& one, bool install) {
+  if (one.traits.foreign) return tell_kernel(one, install ? MADV_GUARD_INSTALL : MADV_GUARD_REMOVE);
+  if (install && one.traits.locked) return EINVAL;
+  if (one.traits.fenced == install) return 0;
+  return install ? install_fence(one) : remove_fence(one);
 }
 
 int memory_advice::install_fence(address_map::part& one) {

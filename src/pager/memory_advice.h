@@ -25,8 +25,9 @@ class memory_advice {
   [[nodiscard]] result<void> discard(std::byte* address, std::size_t bytes);
   void evict(page_range range);
 
-  // Inside the gate: makes a part inaccessible (MADV_GUARD_INSTALL), or ends that. Returns 0 or an errno value.
-  [[nodiscard]] int fence(const address_map::part& part, bool install);
+  // Inside the gate: makes a part that is out inaccessible (MADV_GUARD_INSTALL), or ends that. Returns 0 or an errno
+  // value.
+  [[nodiscard]] int fence_taken(address_map::part& one, bool install);
   // Gives the kernel the advice for `range` that it has for memory with these traits, and keeps with the mapping.
   [[nodiscard]] int repeat_marks(page_range range, const mapping_traits& traits) const;
 
@@ -41,6 +42,7 @@ class memory_advice {
   [[nodiscard]] int note_of_child(page_range range, int advice);
   [[nodiscard]] int tell_kernel(const address_map::part& part, int advice) const;
   [[nodiscard]] int mark(const address_map::part& part, int advice);
+  [[nodiscard]] int fence(const address_map::part& part, bool install);
   [[nodiscard]] int install_fence(address_map::part& one);
   [[nodiscard]] int remove_fence(address_map::part& one);
   [[nodiscard]] int populate_part(const address_map::part& part, bool write);

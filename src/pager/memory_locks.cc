@@ -44,15 +44,7 @@ result<void> memory_locks::unlock(std::byte* address, std::size_t bytes) {
 }
 
 void memory_locks::unlock_all() {
-  const page_id heap_end = parts_.heap_itself().end();
-  unlock_all_in(parts_.heap_itself());
-  parts_.inside([this, heap_end] {
-    for (const address_map::part& part :
-         parts_.addresses().find_all([](const mapping_traits& traits) { return traits.locked; })) {
-      if (part.range.first >= heap_end) static_cast<void>(unlock_part(part));
-    }
-    return 0;
-  });
+  parts_.for_each_range([this](page_range range) { unlock_all_in(range); });
 }
 
 // Parts that another call is at work on are waited for, but not all at once: in a large heap there may always be one.
@@ -79,13 +71,15 @@ int memory_locks::tell_kernel(const address_map::part& part, unsigned flags) con
 
 // Memory that cannot be filled is locked all the same.
 int memory_locks::lock_part(const address_map::part& part, unsigned flags) {
-  const int failure = parts_.alter(part.range, [this](address_map::part& one) {
-    const int refused = tell_kernel(one, on_fault);
-    if (refused == 0 && !one.traits.foreign) one.traits.locked = one.traits.locked_on_fault = true;
-    return refused;
-  });
+  const int failure = parts_.alter(part.range, [this](address_map::part& one) { return lock_taken(one); });
   const bool fills = (flags & on_fault) == 0 && (part.traits.foreign || accessible(part.traits));
   return failure == 0 && fills ? fill_part(part) : failure;
+}
+
+int memory_locks::lock_taken(address_map::part& one) const {
+  const int refused = tell_kernel(one, on_fault);
+  if (refused == 0 && !one.traits.foreign) one.traits.locked = one.traits.locked_on_fault = true;
+  return refused;
 }
 
 // The kernel finds all of it resident here, also where it could not wait for a miss.

@@ -28,6 +28,8 @@ class memory_locks {
   // Inside the gate. Return 0 or an errno value.
   [[nodiscard]] int lock_part(const address_map::part& part, unsigned flags);
   [[nodiscard]] int unlock_part(const address_map::part& part);
+  // Of a part that is out: locks it, and leaves it to be filled.
+  [[nodiscard]] int lock_taken(address_map::part& one) const;
 
  private:
   void unlock_all_in(page_range range);

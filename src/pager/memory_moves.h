@@ -28,13 +28,22 @@ class memory_moves {
                                          const remapping& how);
 
  private:
+  struct arrival {
+    page_id first = 0;
+    page_range to_fill{0, 0};  // what is locked and may not be resident yet
+  };
+
   // Inside the gate. They return 0 or an errno value.
-  [[nodiscard]] int remap(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved);
-  [[nodiscard]] int grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown);
-  [[nodiscard]] int move_parts(page_range range, std::uint64_t new_count, const remapping& how, page_id* moved);
-  [[nodiscard]] int move_bytes(page_range range, const address_map::parts& parts, page_range target,
-                               const mapping_traits& traits);
-  void use_target(page_range range, const address_map::parts& parts, page_range target, const mapping_traits& traits);
+  [[nodiscard]] int remap(page_range range, std::uint64_t new_count, const remapping& how, arrival* there);
+  [[nodiscard]] int remap_taken(page_range range, address_map::parts& source, std::uint64_t new_count,
+                                const remapping& how, arrival* there);
+  [[nodiscard]] int grow_in_place(page_range range, std::uint64_t more, const mapping_traits& grown, arrival* there);
+  [[nodiscard]] int move_parts(page_range range, address_map::parts& source, std::uint64_t new_count,
+                               const remapping& how, arrival* there);
+  [[nodiscard]] int open_target(page_range range, const address_map::parts& source, page_range target,
+                                const mapping_traits& traits);
+  void use_target(page_range range, const address_map::parts& source, page_range target, const mapping_traits& traits);
+  void leave_empty(address_map::part& part);
   void empty_again(page_range target, const mapping_traits& traits);
   [[nodiscard]] int unlock_source(page_range range);
   [[nodiscard]] int take_target(const remapping& how, int protection, page_range* target);
