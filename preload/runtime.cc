@@ -509,7 +509,7 @@ void report_at_exit() noexcept {
   if (the_runtime->restricted_thread.load() != 0) return report_without_system_calls(*the_runtime);
   if (in_borrowed_memory()) return;
   if (the_runtime->reported.exchange(true)) return;
-  in_runtime(write_reports);
+  on_runtime_stack(write_reports);  // the program's may be too small
 }
 
 }  // namespace far::preload

@@ -331,7 +331,11 @@ std::span<const std::byte> pinned_tcb_of_this_thread() noexcept {
 
 void end_thread_without_c_library(int status) noexcept {
   if (!watched || std::exchange(ended, true)) return;
-  if (is_last()) _exit(status);
+  // The end may take more room than the thread has: the child of clone() is on a stack of the program's choice.
+  auto end_if_last = [status] {
+    if (is_last()) _exit(status);
+  };
+  call_on_local_stack(end_if_last);
 }
 
 void end_with_last_thread() noexcept {

@@ -100,6 +100,9 @@ class RawInstructions(RawCalls):
             with self.subTest(part):
                 self.both([support.PROGRAMS / "waiter", part], 24 * support.MIB)
 
+    def test_children_on_small_stacks(self):
+        self.both([support.PROGRAMS / "waiter", "small"], 24 * support.MIB)
+
     def test_an_exec_on_a_small_stack(self):
         self.both([support.PROGRAMS / "waiter", "exec"], 24 * support.MIB)
 

@@ -1,10 +1,11 @@
 // waiter masks|vfork|handler|exec: waits with a full signal mask, or for children that run on its own stack, or makes
-// an exec on a small one, by system call instructions of its own; waiter clone: for a child with memory of its own that
-// runs on its parent's stack, by name. Its output is the same wherever it runs.
+// an exec on a small one, by system call instructions of its own; waiter clone|small: for children with memory of their
+// own that run on their parent's stack, or on small ones, by name. Its output is the same wherever it runs.
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -184,6 +185,25 @@ __attribute__((noinline)) void clone_on_own_stack() {
   std::printf("clone: %s, status %x\n", found ? "found" : "lost", static_cast<unsigned>(status));
 }
 
+// The room that the child has: a page, and no memory below it.
+constexpr std::size_t small_bytes = 4096;
+alignas(small_bytes) char small_stack[2 * small_bytes];
+
+// The function returns, or ends the process itself.
+void clone_on_small_stack() {
+  set_signal_stack();  // a signal may take more
+  static_cast<void>(mprotect(small_stack, small_bytes, PROT_NONE));
+  static_cast<void>(syscall(SYS_getpid));  // its name is found now, on a stack with room for that
+  const auto returns = [](void*) { return 42; };
+  const auto ends = [](void*) -> int { return static_cast<int>(syscall(SYS_exit_group, 43)); };
+  for (int (*const body)(void*) : {static_cast<int (*)(void*)>(returns), static_cast<int (*)(void*)>(ends)}) {
+    const pid_t child = clone(body, small_stack + sizeof small_stack, SIGCHLD, nullptr);
+    int status = -1;
+    const bool found = child > 0 && waitpid(child, &status, 0) == child;
+    std::printf("clone: %s, status %x\n", found ? "found" : "lost", static_cast<unsigned>(status));
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -192,6 +212,7 @@ int main(int count, char** arguments) {
   if (part == "vfork") start_children();
   if (part == "handler") start_children_in_handler();
   if (part == "clone") clone_on_own_stack();
+  if (part == "small") clone_on_small_stack();
   if (part == "exec") exec_on_small_stack();
   std::puts("done");
 }
