@@ -8,14 +8,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <exception>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,9 +22,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "control/crew.h"
 #include "control/statistics_json.h"
 #include "platform/own_descriptors.h"
-#include "platform/runtime_thread.h"
 #include "wire/rendezvous.h"
 
 namespace far::control {
@@ -49,10 +47,6 @@ constexpr std::string_view remove_server_prefix = "remove-server ";
 constexpr std::string_view removal_prefix = "removal ";
 constexpr std::string_view bring_request = "farheap/1 bring ";
 constexpr std::string_view again_reply = "farheap/1 again\n";
-
-// Threads that bring memory in for other processes. They may wait for a far tier, so each request has its own.
-constexpr int most_bringers = 8;
-std::atomic<int> bringers{0};
 
 struct abstract_name {
   sockaddr_un address{};
@@ -247,6 +241,19 @@ result<std::unique_ptr<open_descriptor>> connect_to(pid_t pid, std::int64_t dead
 
 }  // namespace
 
+static_assert(control_request_bytes <= crew::most_request_bytes);
+
+control_server::control_server(const control_callbacks& callbacks, int listener, int waker)
+    : callbacks_(callbacks), listener_(listener), waker_(waker) {
+  bringers_ = std::make_unique<crew>("farheap-bring", [callbacks](crew::task& task) {
+    const open_descriptor to(task.peer());
+    char reply[control_reply_bytes];
+    const std::size_t length = answer_bring(callbacks, task.request(), reply);
+    task.end();  // before the reply, because whoever has it may ask for more at once
+    static_cast<void>(transmit(to.number(), reply, length, -1, now_ms() + control_deadline_ms));
+  });
+}
+
 std::unique_ptr<control_server> control_server::open(const control_callbacks& callbacks) {
   FAR_CHECK(callbacks.resize != nullptr && callbacks.stats != nullptr && callbacks.add_server != nullptr &&
                 callbacks.remove_server != nullptr,
@@ -270,9 +277,10 @@ control_server::~control_server() {
   if (waker_ >= 0) close(waker_);
 }
 
+// The threads of `bringers_` are the parent's, so they can be neither used nor waited for, and the list stays as it is.
 void control_server::settle_in_child() noexcept {
   stop_listening();
-  bringers.store(0);
+  static_cast<void>(bringers_.release());
 }
 
 void control_server::stop_listening() noexcept {
@@ -323,12 +331,12 @@ bool control_server::serve(int peer) {
   }
   if (!may_ask) return false;
   if (callbacks_.bring != nullptr && asked.starts_with(bring_request)) {
-    switch (bring_aside(peer, std::string(asked))) {
-      case aside::yes: return true;
-      case aside::all_busy:
+    switch (bringers_->give(peer, asked)) {
+      case crew::taken::yes: return true;
+      case crew::taken::all_busy:
         static_cast<void>(transmit(peer, again_reply.data(), again_reply.size(), waker_, deadline_ms));
         return false;
-      case aside::no_thread: {
+      case crew::taken::no_thread: {
         const std::size_t length = answer_bring(callbacks_, asked, reply);
         static_cast<void>(transmit(peer, reply, length, waker_, now_ms() + control_deadline_ms));
         return false;
@@ -340,26 +348,6 @@ bool control_server::serve(int peer) {
   // A peer that does not take its reply only harms itself.
   static_cast<void>(transmit(peer, reply, length, waker_, deadline_ms));
   return false;
-}
-
-control_server::aside control_server::bring_aside(int peer, std::string request) {
-  if (bringers.fetch_add(1) >= most_bringers) {
-    bringers.fetch_sub(1);
-    return aside::all_busy;
-  }
-  try {
-    platform::start_runtime_thread("farheap-bring", [callbacks = callbacks_, peer, request = std::move(request)] {
-      const open_descriptor to(peer);
-      char reply[control_reply_bytes];
-      const std::size_t length = answer_bring(callbacks, request, reply);
-      bringers.fetch_sub(1);
-      static_cast<void>(transmit(to.number(), reply, length, -1, now_ms() + control_deadline_ms));
-    }).detach();
-    return aside::yes;
-  } catch (const std::exception&) {
-    bringers.fetch_sub(1);
-    return aside::no_thread;
-  }
 }
 
 bool control_server::is_secret(std::string_view request) const {

@@ -63,6 +63,8 @@ struct control_callbacks {
 // The longest range of one request for memory.
 inline constexpr std::size_t control_brought_bytes = std::size_t{64} << 10;
 
+class crew;
+
 class control_server {
  public:
   // Starts to listen as the calling process. Where that is impossible (all its names are taken, sockets are forbidden)
@@ -89,14 +91,9 @@ class control_server {
   void wake() noexcept;
 
  private:
-  control_server(const control_callbacks& callbacks, int listener, int waker)
-      : callbacks_(callbacks), listener_(listener), waker_(waker) {}
+  control_server(const control_callbacks& callbacks, int listener, int waker);
 
   [[nodiscard]] bool serve(int peer);
-  // Whether a thread of its own brings memory in and answers. Where the system starts none, the server does it itself,
-  // and its other peers wait meanwhile.
-  enum class aside { yes, all_busy, no_thread };
-  [[nodiscard]] aside bring_aside(int peer, std::string request);
   [[nodiscard]] std::size_t answer(std::string_view request, char* reply);
   [[nodiscard]] std::size_t answer_stats(char* reply);
   [[nodiscard]] std::size_t answer_removal(std::string_view server, removal step, char* reply);
@@ -109,6 +106,7 @@ class control_server {
   control_callbacks callbacks_;
   int listener_;
   int waker_;
+  std::unique_ptr<crew> bringers_;  // for each request its own, as a far tier may take its time
 };
 
 // The other side, for the command line: sends `request` ("stats", "resize 1073741824") to the runtime in process `pid`

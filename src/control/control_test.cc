@@ -15,6 +15,8 @@
 #include <csignal>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,7 +85,7 @@ class control_test : public testing::Test {
     });
   }
   void stop() {
-    server_->wake();
+    if (server_) server_->wake();
     if (thread_.joinable()) thread_.join();
   }
 
@@ -142,6 +144,27 @@ TEST_F(control_test, AnswersOthersWhileAFarTierTakesItsTime) {
   EXPECT_EQ(brought.load(), 8);
   EXPECT_TRUE(send_control_request(getpid(), "bring 8192 4096 read").ok());
   stop();
+}
+
+// The threads of this process with that name.
+int threads_named(const std::string& name) {
+  int found = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string line;
+    if (std::getline(file, line) && line == name) ++found;
+  }
+  return found;
+}
+
+// Neither joined nor detached in between: crew.h says why.
+TEST_F(control_test, OneThreadBringsInWhatIsAskedForOneAfterTheOther) {
+  start();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(send_control_request(getpid(), "bring 8192 4096 read").ok()) << i;
+  EXPECT_EQ(threads_named("farheap-bring"), 1);
+  stop();
+  server_.reset();
+  EXPECT_EQ(threads_named("farheap-bring"), 0);
 }
 
 TEST_F(control_test, BringsMemoryInWithoutAnotherThread) {
