@@ -56,6 +56,9 @@ inline ssize_t kernel_process_madvise(int process, const iovec* ranges, std::siz
 inline int kernel_msync(void* address, std::size_t bytes, int flags) {
   return static_cast<int>(syscall(SYS_msync, address, bytes, flags));
 }
+inline int kernel_mincore(void* address, std::size_t bytes, unsigned char* resident) {
+  return static_cast<int>(syscall(SYS_mincore, address, bytes, resident));
+}
 inline int kernel_mlock2(const void* address, std::size_t bytes, unsigned flags) {
   return static_cast<int>(syscall(SYS_mlock2, address, bytes, flags));
 }

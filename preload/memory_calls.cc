@@ -22,6 +22,7 @@
 #include "preload/hinted_places.h"
 #include "preload/in_runtime.h"
 #include "preload/kernel_calls.h"
+#include "preload/memory_file.h"
 #include "preload/memory_locks.h"
 #include "preload/process_transfers.h"
 #include "preload/program_memory.h"
@@ -325,6 +326,44 @@ bool has_far_hole(const void* address, std::size_t bytes) {
     at += part;
   }
   return false;
+}
+
+namespace {
+
+// How much of a range comes before its first hole in the far heap.
+std::size_t bytes_before_far_hole(const pager::pager& far, const std::byte* first, std::size_t bytes) {
+  std::size_t done = 0;
+  while (done < bytes) {
+    bool is_far = false;
+    std::size_t part = far.uniform_bytes(first + done, bytes - done, &is_far);
+    if (is_far) {
+      const pager::pager::piece piece = in_runtime([&] { return far.piece_at(first + done, part); });
+      if (!piece.owner) break;
+      part = piece.bytes;
+    }
+    done += part;
+  }
+  return done;
+}
+
+}  // namespace
+
+int find_resident_before_hole(void* address, std::size_t bytes, unsigned char* resident) {
+  constexpr std::uintptr_t kernel_begin = std::uintptr_t{1} << 63;
+  if (number_of(address) % page_bytes != 0) return fail(EINVAL);
+  if (number_of(address) >= kernel_begin || bytes > kernel_begin - number_of(address)) return fail(ENOMEM);
+  bytes = within_addresses(address, bytes);
+  const pager::pager* const far = pager_of(address, bytes);
+  const std::size_t there = far == nullptr ? 0 : bytes_before_far_hole(*far, bytes_at(address), bytes);
+  const std::size_t count = pages_for(there);
+  for (std::size_t done = 0; done < count;) {
+    // The results may be far, too, and in fault_mode::in_line the kernel waits for nobody there.
+    const std::size_t part = pinned_part::bytes_from(number_of(resident + done), count - done);
+    const pinned_part held(number_of(resident + done), part);
+    if (kernel_mincore(bytes_at(address) + (done << page_shift), part << page_shift, resident + done) != 0) return -1;
+    done += part;
+  }
+  return fail(ENOMEM);
 }
 
 int sync_around_holes(void* address, std::size_t bytes, int flags) {

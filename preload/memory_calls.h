@@ -26,6 +26,8 @@ int give_name(void* address, std::size_t bytes, const char* text);
 // For mincore(2) and msync(2): whether a part of the range is free in the far heap. The kernel, to which all of the
 // heap is mapped, cannot tell. False also where it refuses the address.
 [[nodiscard]] bool has_far_hole(const void* address, std::size_t bytes);
+// mincore(2) of a range with such a hole: as in the kernel, it is reported after the pages before it.
+int find_resident_before_hole(void* address, std::size_t bytes, unsigned char* resident);
 // msync(2) of a range with such a hole: as in the kernel, it is reported after the rest has been done.
 int sync_around_holes(void* address, std::size_t bytes, int flags);
 

@@ -67,8 +67,7 @@ FAR_API int posix_madvise(void* address, std::size_t bytes, int advice) {
 FAR_API int mincore(void* address, std::size_t bytes, unsigned char* resident) {
   const auto next = far::preload::next<"mincore", int (*)(void*, std::size_t, unsigned char*)>();
   if (!far::preload::has_far_hole(address, bytes)) return next(address, bytes, resident);
-  errno = ENOMEM;
-  return -1;
+  return far::preload::find_resident_before_hole(address, bytes, resident);
 }
 // As in the kernel, a hole is reported after the rest has been done.
 FAR_API int msync(void* address, std::size_t bytes, int flags) {

@@ -137,7 +137,7 @@ bool serve_memory_call(long number, const call_arguments& given, long* result) n
       break;
     case SYS_mincore:
       if (!has_far_hole(address, bytes)) return false;
-      *result = -ENOMEM;
+      *result = raw_result(find_resident_before_hole(address, bytes, pointer_to<unsigned char>(given[2])));
       break;
     case SYS_msync:
       if (!has_far_hole(address, bytes)) return false;

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csetjmp>
@@ -407,13 +408,19 @@ void looked_at() {
   munmap(block + mib, mib);
   press();
   std::vector<unsigned char> resident(4 * mib / page);
+  constexpr unsigned char untouched = 0xee;
+  const auto say_how_many = [&] { say("results", std::ranges::find(resident, untouched) - resident.begin()); };
   const auto look = [&](const char* title, char* from, std::size_t bytes) {
     errno = 0;
+    std::ranges::fill(resident, untouched);
     say(title, mincore(from, bytes, resident.data()));
+    say_how_many();
     errno = 0;
     say(title, msync(from, bytes, MS_ASYNC));
     errno = 0;
+    std::ranges::fill(resident, untouched);
     say("by number", syscall(SYS_mincore, from, bytes, resident.data()));
+    say_how_many();
     errno = 0;
     say("by number", syscall(SYS_msync, from, bytes, MS_ASYNC));
   };
