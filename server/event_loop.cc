@@ -34,10 +34,11 @@ std::uint64_t now() {
 }  // namespace
 
 event_loop::event_loop(const loop_settings& settings, quiescent_states& readers)
-    : settings_(settings), readers_(readers), all_(settings.most_connections) {
-  for (std::uint32_t number = settings.most_connections; number-- > 0;) unused_.push_back(number);
-  to_serve_.reserve(settings.most_connections);
-  due_.reserve(settings.most_connections);
+    : settings_(settings), readers_(readers), all_(settings.most_connections + most_turned_away) {
+  const auto count = static_cast<std::uint32_t>(all_.size());
+  for (std::uint32_t number = count; number-- > 0;) unused_.push_back(number);
+  to_serve_.reserve(count);
+  due_.reserve(count);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -73,12 +74,12 @@ void event_loop::end_now() {
 // it. A waiting loop is offline with regard to quiescent states, so that nobody waits for a sleeping loop.
 void event_loop::run() {
   {
-    result<std::unique_ptr<transport>> created = settings_.use_io_uring
-                                                     ? make_ring_transport(settings_.most_connections)
-                                                     : make_epoll_transport(settings_.most_connections);
+    const auto count = static_cast<std::uint32_t>(all_.size());
+    result<std::unique_ptr<transport>> created =
+        settings_.use_io_uring ? make_ring_transport(count) : make_epoll_transport(count);
     if (!created) {
       log_event(created.error().message + "; using epoll, which is slower", log_level::warning);
-      created = make_epoll_transport(settings_.most_connections);
+      created = make_epoll_transport(count);
     }
     FAR_CHECK(created.ok(), "an event loop got neither io_uring nor epoll; raise the limit on descriptors (ulimit -n)");
     const lock_guard guard(transport_lock_);
@@ -126,14 +127,20 @@ void event_loop::take_newcomers(std::uint64_t now_ns) {
   for (newcomer& arrival : arrived) admit(arrival, now_ns);
 }
 
-// Connections are refused here and not by closing the listener, so that the refusal is logged and the peer notices it
-// at once.
+// Those that are turned away have numbers of their own.
+bool event_loop::is_full() const {
+  return all_.size() - unused_.size() - turned_away_ >= settings_.most_connections;
+}
+
+// Connections are refused here and not by closing the listener, so that the refusal is logged and the peer is told why.
+// Of a crowd of them, only some are told.
 void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   make_room_for_newcomers();
+  const bool is_one_too_many = is_full();
+  if (is_one_too_many && obeyed_ != end_orders) {
+    log_limited("too many connections; refused " + arrived.peer, now_ns, log_level::warning, {.peer = arrived.peer});
+  }
   if (unused_.empty() || obeyed_ == end_orders) {
-    if (obeyed_ != end_orders) {
-      log_limited("too many connections; refused " + arrived.peer, now_ns, log_level::warning, {.peer = arrived.peer});
-    }
     close(arrived.socket);
     return;
   }
@@ -150,6 +157,7 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   fresh = {};
   fresh.talk = std::move(accepted).value();
   if (obeyed_ == drain_orders) fresh.talk->messages().drain();
+  if (is_one_too_many) turn_away(fresh);
   fresh.peer = std::move(arrived.peer);
   fresh.socket = arrived.socket;
   fresh.active_at_ns = now_ns;
@@ -159,16 +167,25 @@ void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
   touch(number);
 }
 
+void event_loop::turn_away(served& surplus) {
+  surplus.is_turned_away = true;
+  ++turned_away_;
+  surplus.talk->messages().turn_away("too many connections: the server has " +
+                                     std::to_string(settings_.most_connections) +
+                                     " for each thread; end programs that use it, give them fewer (connections=), or "
+                                     "start it with more --threads");
+}
+
 void event_loop::make_room_for_newcomers() {
   crowd strangers;
   for (std::uint32_t number = 0; number < all_.size(); ++number) {
     const served& client = all_[number];
-    if (!client.talk || client.closing) continue;
+    if (!client.talk || client.closing || client.is_turned_away) continue;
     // Those that were sent away a moment ago are on their way out.
     if (client.talk->messages().is_over() || !client.talk->messages().is_stranger()) continue;
     strangers.add(client.talk->messages().network(), number, client.active_at_ns);
   }
-  if (strangers.size() < most_strangers && !(unused_.empty() && strangers.size() > 0)) return;
+  if (strangers.size() < most_strangers && !(is_full() && strangers.size() > 0)) return;
   const auto surplus = static_cast<std::uint32_t>(strangers.surplus());
   all_[surplus].talk->messages().end(close_reason::late_handshake);
   touch(surplus);
@@ -277,6 +294,7 @@ void event_loop::close_down(std::uint32_t number, std::uint64_t now_ns) {
   close(whose.socket);
   whose.talk->messages().leave(now_ns);
   const bool is_listed = whose.listed;
+  if (whose.is_turned_away) --turned_away_;
   whose = {};
   whose.listed = is_listed;
   unused_.push_back(number);

@@ -56,6 +56,7 @@ class event_loop {
     bool sending = false;
     bool closing = false;
     bool touched = false;
+    bool is_turned_away = false;                // it is one too many
     bool listed = false;                        // in due_
     std::uint64_t due_at_ns = protocol::never;  // to be served again
     std::uint64_t active_at_ns = 0;
@@ -67,10 +68,15 @@ class event_loop {
     std::string peer;
   };
 
+  // How many that are one too many hear why at a time. The rest only sees that its connection ends.
+  static constexpr std::uint32_t most_turned_away = 16;
+
   void run();
   void take_newcomers(std::uint64_t now_ns);
   void admit(newcomer& arrived, std::uint64_t now_ns);
   void make_room_for_newcomers();
+  [[nodiscard]] bool is_full() const;
+  void turn_away(served& surplus);
   void on_event(const transport::event& completion, std::uint64_t now_ns);
   void touch(std::uint32_t number);
   void touch_due(std::uint64_t now_ns);
@@ -97,6 +103,7 @@ class event_loop {
   std::unique_ptr<transport> transport_;
   std::vector<served> all_;
   std::vector<std::uint32_t> unused_;
+  std::uint32_t turned_away_ = 0;        // of all_
   std::vector<std::uint32_t> to_serve_;  // at this turn
   std::vector<std::uint32_t> due_;       // those listed: to be served again before all are checked next
   int obeyed_ = 0;

@@ -254,6 +254,10 @@ void protocol::shake_hands(const header& head, std::span<const std::byte> payloa
 }
 
 void protocol::attach(std::uint64_t now_ns) {
+  if (!turned_away_.empty()) {
+    handshake_.refuse(turned_away_);
+    return end_refused(close_reason::refused);
+  }
   const wire::hello& said = handshake_.said();
   const bool joins = handshake_.joins();
   result<attachment> got = joins ? settings_.lent->join(said.tenant, said.join, said.channel)

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "server/byte_buffer.h"
 #include "server/close_reason.h"
@@ -90,6 +91,9 @@ class protocol {
   // Gives a copy of its socket to the process of a device, which answers from now on. False: it cannot have it.
   [[nodiscard]] bool hand_over(int socket) const;
 
+  // It is one too many. Its client is told why when it has proved that it may ask at all, and nothing more.
+  void turn_away(std::string why) { turned_away_ = std::move(why); }
+
   // Tells the client that the server will stop.
   void drain() { drain_wanted_ = true; }
 
@@ -136,6 +140,7 @@ class protocol {
   bool flushes_ = false;
   bool left_ = false;
   bool is_returning_ = false;  // named a session of its tenant
+  std::string turned_away_;    // why; empty: it is not
   bool drain_wanted_ = false;
   bool drain_sent_ = false;
 
