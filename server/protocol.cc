@@ -181,12 +181,19 @@ bool protocol::handle_next(std::uint64_t now_ns) {
   if (bytes.size() < whole_bytes) return incomplete();
   message_began_ns_ = never;
   // What has begun goes on: others of the tenant wait for it, and its client would begin it again.
-  if (!requests_.is_under_way() && is_delayed(now_ns)) return false;
+  if (!requests_.is_under_way()) {
+    if (is_delayed(now_ns)) return false;
+    if (round_bytes_ == 0) {
+      round_bytes_ = bytes.size();
+      requests_.begin_round();
+    }
+  }
   const std::uint64_t moved_before = moved_bytes();
   const bool was_serving = phase_ == phase::serving;
   if (!is_handled(*head, bytes.subspan(header_bytes, head->payload_bytes), now_ns)) return false;
   if (was_serving) mine_.to->rates().charge(moved_bytes() - moved_before, now_ns);
   in_.remove(whole_bytes);
+  round_bytes_ -= std::min(round_bytes_, whole_bytes);
   turn_.charge(message_cost_bytes + head->payload_bytes);
   return true;
 }

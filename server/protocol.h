@@ -148,6 +148,8 @@ class protocol {
   attachment mine_;
 
   std::size_t offered_ = 0;  // of in_, as space to receive into
+  // The messages that were here when the first of them began, a round: how much of in_ they still are.
+  std::size_t round_bytes_ = 0;
 
   // Deadlines, each counted from here.
   std::uint64_t started_at_ns_;

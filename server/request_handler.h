@@ -49,6 +49,8 @@ class request_handler {
   [[nodiscard]] bool is_under_way() const {
     return allocating_ || parked_.is_waiting() || devices_.is_waiting() || functions_.is_waiting();
   }
+  // The requests from now on have waited for none before (function_calls.h).
+  void begin_round() { functions_.begin_round(); }
   // Gives up what is under way: the connection leaves its session.
   void abandon();
 

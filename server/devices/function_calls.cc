@@ -7,6 +7,7 @@
 
 #include "base/page_hash.h"
 #include "base/printable.h"
+#include "base/units.h"
 #include "far/plugin.h"
 #include "server/devices/shelf.h"
 #include "server/event_log.h"
@@ -20,6 +21,17 @@ static_assert(wire::why_number == plugin::detail::why_number);
 
 // What comes behind it on the connection waits.
 constexpr std::uint64_t longest_call_ns = 1'000'000'000;
+
+// No call begins when those before it in its round have used up the time of two, so a round takes that of three at
+// most. A request that arrives during one round is answered in the next: it waits for six calls, or three quarters of
+// the time-out of a client that gives each an eighth.
+constexpr std::uint64_t calls_of_round = 2;
+
+// How long the client has others wait for one call.
+std::uint64_t patience_ns(const wire::function_request& asked) {
+  const std::uint64_t wanted_ns = std::uint64_t{asked.deadline_ms} * 1'000'000;
+  return wanted_ns == 0 ? longest_call_ns : std::min(wanted_ns, longest_call_ns);
+}
 
 // "squares 1.0, sorted 1.0"
 std::string names_of(const device_host& host) {
@@ -103,11 +115,15 @@ function_calls::progress function_calls::go_on(session& caller, std::span<const 
   const std::shared_ptr<device_shelf> shelf = device_shelf::of(caller, host_);
   if (!shelf) return {.result = wire::status::call_failed};
   if (!asked_) {
-    std::uint64_t longest_ns = std::min(plugin->chosen.deadline_ns, longest_call_ns);
-    if (asked->deadline_ms > 0) longest_ns = std::min(longest_ns, std::uint64_t{asked->deadline_ms} * 1'000'000);
+    if (used_ns_ >= calls_of_round * patience_ns(*asked)) {
+      shelf->functions().note_refusal(
+          plugin->name, "the server is busy: functions that were called before on the same connection took " +
+                            format_duration(used_ns_) + "; raise the client's timeout, or call them of fewer pages");
+      return {.result = wire::status::call_failed};
+    }
     asked_ = std::make_shared<function_processes::call>();
     asked_->number = asked->number;
-    asked_->until_ns = now_ns + longest_ns;
+    asked_->until_ns = now_ns + std::min(plugin->chosen.deadline_ns, patience_ns(*asked));
     since_ns_ = now_ns;
     is_allocated_ = true;
   }
@@ -119,6 +135,7 @@ function_calls::progress function_calls::go_on(session& caller, std::span<const 
     return {.retry_at_ns = now_ns + pause_ns(now_ns - since_ns_)};
   }
   asked_.reset();
+  used_ns_ += now_ns - since_ns_;
   if (!is_allocated_) return {.result = wire::status::not_allocated};
   const std::size_t count = asked->ranges.count;
   const std::size_t bytes = asked->result_bytes;

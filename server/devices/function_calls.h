@@ -38,6 +38,9 @@ class function_calls {
                                std::span<std::byte> into);
 
   [[nodiscard]] bool is_waiting() const { return asked_ != nullptr; }
+  // The requests that are handled from now on have not waited for the calls before. Calls of a round share a time, so
+  // that a client does not take a server for dead because many slow functions wait for one another.
+  void begin_round() { used_ns_ = 0; }
   // The connection is gone: the process ends its call for nobody.
   void abandon() { asked_.reset(); }
 
@@ -47,6 +50,7 @@ class function_calls {
   const std::shared_ptr<device_host> host_;
   std::shared_ptr<function_processes::call> asked_;  // under way
   std::uint64_t since_ns_ = 0;
+  std::uint64_t used_ns_ = 0;          // by the calls of this round
   std::vector<std::uint64_t> checks_;  // the hashes of the pages
   std::vector<std::byte> reply_;
   bool is_allocated_ = true;  // the pages were, when the process was free

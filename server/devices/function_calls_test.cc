@@ -19,6 +19,7 @@
 #include "far/plugin.h"
 #include "platform/clock.h"
 #include "server/devices/shelf.h"
+#include "tests/support/scripted_client.h"
 #include "tests/support/unruly.h"
 
 namespace far::server {
@@ -27,14 +28,32 @@ namespace {
 using namespace std::chrono_literals;
 using wire::status;
 
-std::vector<std::byte> arguments_of(const detail::page_function& function, const page_hasher& hash,
-                                    std::span<const wire::range> ranges, std::uint32_t deadline_ms = 0) {
+std::vector<std::byte> payload_of(const detail::page_function& function, const page_hasher& hash,
+                                  std::span<const wire::range> ranges, std::uint32_t deadline_ms) {
   std::vector<std::byte> payload(wire::call_header_bytes + wire::most_function_bytes +
                                  ranges.size() * wire::range_bytes);
   const page_reduction asked{{.kind = reduction_kind::computed, .function = &function}, &hash};
   payload.resize(wire::encode_function(asked, ranges, deadline_ms, payload));
+  return payload;
+}
+
+std::vector<std::byte> arguments_of(const detail::page_function& function, const page_hasher& hash,
+                                    std::span<const wire::range> ranges, std::uint32_t deadline_ms = 0) {
+  std::vector<std::byte> payload = payload_of(function, hash, ranges, deadline_ms);
   payload.erase(payload.begin(), payload.begin() + wire::call_header_bytes);
   return payload;
+}
+
+detail::page_function function(unruly::way how = unruly::well) {
+  detail::page_function asked{.plugin = {"unruly"},
+                              .version = {"1.0"},
+                              .number = unruly::number,
+                              .element_bytes = sizeof(unruly::element),
+                              .result_bytes = sizeof(unruly::result),
+                              .argument_bytes = sizeof(unruly::arguments)};
+  const unruly::arguments with{how};
+  std::memcpy(asked.arguments.data(), &with, sizeof with);
+  return asked;
 }
 
 // A session that holds blocks 0 and 1; number i of slot s is s * 1000 + i.
@@ -58,17 +77,6 @@ class FunctionCalls : public ::testing::Test {
       for (std::uint64_t i = 0; i < on_a_page; ++i) numbers[i] = slot * 1000 + i;
     }
     return client;
-  }
-  [[nodiscard]] static detail::page_function function(unruly::way how = unruly::well) {
-    detail::page_function asked{.plugin = {"unruly"},
-                                .version = {"1.0"},
-                                .number = unruly::number,
-                                .element_bytes = sizeof(unruly::element),
-                                .result_bytes = sizeof(unruly::result),
-                                .argument_bytes = sizeof(unruly::arguments)};
-    const unruly::arguments with{how};
-    std::memcpy(asked.arguments.data(), &with, sizeof with);
-    return asked;
   }
   // To its end. Meanwhile so much time goes by between two looks.
   [[nodiscard]] function_calls::progress run(session& of, std::span<const std::byte> arguments,
@@ -313,6 +321,115 @@ TEST_F(FunctionCalls, MayHaveAnyArguments) {
   expect_sums(*client.to, std::array{wire::range{9, 0, 4096}});
   lent->end(*client.to);
   lent->leave(client, now_ns);
+}
+
+// A client whose time-out is 2 s gives each call 250 ms. Here each takes 240 ms by the server's clock, which moves when
+// nothing can be answered, and waits while the plugin's process really computes.
+class FunctionsOnOneConnection : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t timeout_ns = 2 * second_ns;
+  static constexpr std::uint32_t deadline_ms = 250;
+  static constexpr std::uint64_t call_ns = 240'000'000;
+
+  void SetUp() override {
+    result<std::shared_ptr<device_host>> started = device_host::start({{.file = UNRULY, .options = ""}}, FARHEAPD);
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    server.settings.devices = std::move(started).value();
+    client.emplace(server);
+    ASSERT_TRUE(client->shake_hands().has_value());
+    ASSERT_EQ(client->ask_blocks(wire::opcode::allocate, 0, 1), status::ok);
+    // Now there is a process.
+    send_calls(1);
+    ASSERT_EQ(next().result, status::ok);
+  }
+
+  struct answer {
+    wire::opcode op = wire::opcode::ping;
+    status result = status::ok;
+    std::uint64_t at_ns = 0;
+    bytes payload = {};
+  };
+
+  // They arrive at once.
+  void send_calls(int count, bool and_read = false) {
+    bytes all;
+    const auto add = [&all](const bytes& one) { all.insert(all.end(), one.begin(), one.end()); };
+    for (int i = 0; i < count; ++i) add(scripted_client::encoded({.op = wire::opcode::call}, call));
+    const bytes page = scripted_client::read_payload({{0, 0, page_bytes}});
+    if (and_read) add(scripted_client::encoded({.op = wire::opcode::read}, page));
+    client->send_raw(all);
+  }
+
+  [[nodiscard]] answer next() {
+    std::optional<message> got = client->take();
+    if (!got) server.now_ns += call_ns;
+    for (const auto began = std::chrono::steady_clock::now(); !got; got = client->take()) {
+      if (client->talk.is_over() || std::chrono::steady_clock::now() - began > 120s) {
+        ADD_FAILURE() << "there is no answer";
+        return {};
+      }
+      std::this_thread::sleep_for(100us);
+      client->turn();
+    }
+    return {got->head.op, got->head.result, server.now_ns, got->payload};
+  }
+  // All up to the answer of the next read. Returns how many calls were answered, and how many refused.
+  struct tally {
+    int answered = 0;
+    int refused = 0;
+    std::uint64_t read_at_ns = 0;
+  };
+  [[nodiscard]] tally until_read() {
+    tally seen;
+    answer got;
+    while ((got = next()).op == wire::opcode::call) {
+      EXPECT_TRUE(got.result == status::ok || got.result == status::call_failed) << static_cast<int>(got.result);
+      ++(got.result == status::ok ? seen.answered : seen.refused);
+    }
+    EXPECT_EQ(got.op, wire::opcode::read);
+    EXPECT_EQ(got.result, status::ok);
+    seen.read_at_ns = got.at_ns;
+    return seen;
+  }
+
+  const page_hasher hash{7};
+  test_server server{32};
+  std::optional<scripted_client> client;
+  const bytes call = payload_of(function(), hash, std::array{wire::range{0, 0, 4096}}, deadline_ms);
+};
+
+TEST_F(FunctionsOnOneConnection, ThatAreSlowLeaveTimeToWhatWaitsForThem) {
+  const std::uint64_t sent_ns = server.now_ns;
+  send_calls(20, true);
+  const tally seen = until_read();
+  EXPECT_EQ(seen.answered, 3) << "each has its whole time, or is not begun";
+  EXPECT_EQ(seen.refused, 17);
+  EXPECT_EQ(seen.read_at_ns - sent_ns, 3 * call_ns);
+
+  detail::page_function why = function();
+  why.number = wire::why_number;
+  why.result_bytes = 256;
+  client->send({.op = wire::opcode::call}, payload_of(why, hash, std::array{wire::range{0, 0, 4096}}, deadline_ms));
+  const answer said = next();
+  ASSERT_EQ(said.payload.size(), 264u);
+  EXPECT_STREQ(reinterpret_cast<const char*>(said.payload.data()),
+               "the server is busy: functions that were called before on the same connection took 720 ms; raise the "
+               "client's timeout, or call them of fewer pages");
+  send_calls(1);
+  EXPECT_EQ(next().result, status::ok) << "it has waited for none";
+}
+
+TEST_F(FunctionsOnOneConnection, ThatKeepComingLeaveTimeToWhatWaitsForThem) {
+  send_calls(5);
+  for (int round = 0; round < 10; ++round) {
+    EXPECT_EQ(next().result, status::ok) << "round " << round;
+    const std::uint64_t sent_ns = server.now_ns;
+    send_calls(5, true);
+    const tally seen = until_read();
+    EXPECT_GE(seen.answered, 3);
+    EXPECT_LE(seen.read_at_ns - sent_ns, timeout_ns * 3 / 4);
+    send_calls(5);
+  }
 }
 
 }  // namespace
