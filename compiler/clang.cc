@@ -65,6 +65,12 @@ std::string folder_of(const std::string& clang) {
   return found.empty() ? "" : found.front();
 }
 
+std::vector<std::string> own_configuration_files(const std::string& clang, const std::vector<std::string>& words) {
+  std::vector<std::string> command{clang, "--version"};
+  command.insert(command.end(), words.begin(), words.end());
+  return lines_of(output_of(command), "Configuration file: ");
+}
+
 std::vector<std::string> library_folders(const std::string& clang, const std::vector<std::string>& words) {
   // In front: the last word may be an option that wants an argument.
   std::vector<std::string> command{clang, "-print-search-dirs"};

@@ -107,6 +107,15 @@ void add_words_of_configuration(const std::filesystem::path& path, int depth, st
 
 }  // namespace
 
+bool starts_with(std::string_view text, std::string_view with) {
+  return text.substr(0, with.size()) == with;
+}
+
+bool is_own(std::string_view option) {
+  return starts_with(option, "--farheap-") || starts_with(option, "-ffar-profile") || option == "-ffar-objects" ||
+         starts_with(option, "-ffar-objects=");
+}
+
 std::vector<std::string> parts_of(std::string_view list, char separator) {
   std::vector<std::string> parts;
   while (!list.empty()) {
@@ -136,8 +145,7 @@ bool takes_next(std::string_view option) {
       " --sysroot --system-header-prefix --undefine-macro --vfsoverlay ";
   constexpr std::string_view for_one_target = "-Xarch_";
   constexpr std::string_view for_one_device = "-Xopenmp-target=";
-  return has_word(all, option) || option.substr(0, for_one_target.size()) == for_one_target ||
-         option.substr(0, for_one_device.size()) == for_one_device;
+  return has_word(all, option) || starts_with(option, for_one_target) || starts_with(option, for_one_device);
 }
 
 bool prevents_linking(std::string_view option) {

@@ -7,6 +7,11 @@
 
 namespace far::compiler {
 
+[[nodiscard]] bool starts_with(std::string_view text, std::string_view with);
+
+// Whether it is an option of farheap-clang, which clang does not know.
+[[nodiscard]] bool is_own(std::string_view option);
+
 // What stands between the separators, without empty parts.
 [[nodiscard]] std::vector<std::string> parts_of(std::string_view list, char separator);
 

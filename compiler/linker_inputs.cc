@@ -11,10 +11,6 @@
 namespace far::compiler {
 namespace {
 
-bool starts_with(std::string_view text, std::string_view with) {
-  return text.substr(0, with.size()) == with;
-}
-
 bool is_bitcode(std::string_view begin) {
   return starts_with(begin, "BC\xc0\xde") || starts_with(begin, "\xde\xc0\x17\x0b");
 }

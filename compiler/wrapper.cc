@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "clang.h"
+#include "configuration.h"
 #include "driver_options.h"
 #include "linker_inputs.h"
 
@@ -79,15 +80,6 @@ struct request {
   std::vector<std::string> behind;   // "--" and the files that follow it
   std::vector<std::string> options;  // the plugin's
 };
-
-bool starts_with(std::string_view text, std::string_view with) {
-  return text.substr(0, with.size()) == with;
-}
-
-bool is_own(std::string_view option) {
-  return starts_with(option, "--farheap-") || starts_with(option, "-ffar-profile") || option == "-ffar-objects" ||
-         starts_with(option, "-ffar-objects=");
-}
 
 // Takes our own option out; everything else is clang's.
 bool take_own(std::string_view name, std::string_view option, request& wanted) {
@@ -270,54 +262,9 @@ std::string find_clang(std::string_view name, bool for_cxx) {
   fail(name, "FARHEAP_CLANG='" + std::string(chosen) + "' has version " + version + "; the plugin is for clang 19");
 }
 
-// Clang looks for a configuration file without a folder in those of these options, and where it is itself. None: in
-// folders that it was built with, perhaps.
-std::string find_configuration(const std::string& clang, const std::string& file,
-                               const std::vector<std::string>& words) {
-  if (file.find('/') != file.npos) return file;
-  std::vector<std::filesystem::path> folders;
-  for (const std::string_view option : {"--config-user-dir=", "--config-system-dir="}) {
-    const auto last =
-        std::find_if(words.rbegin(), words.rend(), [option](const auto& word) { return starts_with(word, option); });
-    if (last != words.rend()) folders.emplace_back(last->substr(option.size()));
-  }
-  folders.emplace_back(folder_of(clang));
-  for (const std::filesystem::path& folder : folders) {
-    std::string path = (folder / file).string();
-    if (!folder.empty() && access(path.c_str(), R_OK) == 0) return path;
-  }
-  return "";
-}
-
-// The words, with those of the configuration files that they name in front. Clang does not warn of these where a step
-// does not use them.
-std::vector<std::string> with_configuration(const std::string& clang, const std::vector<std::string>& words) {
-  constexpr std::string_view option = "--config";
-  std::vector<std::string> files;
-  std::vector<std::string> others;
-  const auto end = std::find(words.begin(), words.end(), "--");
-  for (auto word = words.begin(); word != words.end(); ++word) {
-    const bool has_argument = word < end && takes_next(*word) && word + 1 != words.end();
-    if (word < end && starts_with(*word, "--config=")) {
-      files.push_back(word->substr(option.size() + 1));
-    } else if (has_argument && *word == option) {
-      files.push_back(*++word);
-    } else {
-      others.push_back(*word);
-      if (has_argument) others.push_back(*++word);
-    }
-  }
-  if (files.empty()) return words;
-  std::vector<std::string> all{"--start-no-unused-arguments"};
-  for (const std::string& file : files) {
-    const std::string path = find_configuration(clang, file, words);
-    const std::vector<std::string> some =
-        path.empty() ? std::vector<std::string>{"--config=" + file} : words_of_configuration(path);
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  all.emplace_back("--end-no-unused-arguments");
-  all.insert(all.end(), others.begin(), others.end());
-  return all;
+// One FARHEAP_CLANG serves both wrappers.
+const char* driver_mode(bool for_cxx) {
+  return for_cxx ? "--driver-mode=g++" : "--driver-mode=gcc";
 }
 
 // Words of response and configuration files are put into others where options of ours are among them, which clang would
@@ -328,7 +275,7 @@ request read_arguments(std::string_view name, const std::vector<std::string>& gi
   wanted.clang = find_clang(name, wanted.for_cxx);
   std::vector<std::string> expanded;
   expand(name, given, 0, expanded);
-  const std::vector<std::string> all = with_configuration(wanted.clang, expanded);
+  const std::vector<std::string> all = with_configuration(wanted.clang, driver_mode(wanted.for_cxx), expanded);
   read_words(name, all, wanted);
   if (std::find(all.begin(), all.end(), "--driver-mode=cl") != all.end()) {
     fail(name, "'--driver-mode=cl' is a command line for Windows, where there is no far memory; use clang-cl");
@@ -474,8 +421,7 @@ void add_support(std::string_view name, const request& wanted, std::vector<std::
 
 // Our options come before the user's, so that files and libraries keep their order.
 std::vector<std::string> command_of(std::string_view name, const request& wanted) {
-  // One FARHEAP_CLANG serves both wrappers.
-  std::vector<std::string> command{wanted.clang, wanted.for_cxx ? "--driver-mode=g++" : "--driver-mode=gcc"};
+  std::vector<std::string> command{wanted.clang, driver_mode(wanted.for_cxx)};
   // No warnings about what a step does not use.
   command.emplace_back("--start-no-unused-arguments");
   if (!wanted.off) add_passes(name, wanted, command);

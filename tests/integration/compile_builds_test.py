@@ -328,6 +328,54 @@ int main(int count, char** names) {
         self.assertIn("nowhere.cfg", said.splitlines()[0])
         self.assertIn("error: configuration file", said)
 
+    # Clang names them by its mode, and by the target of the command line.
+    def test_configuration_files_that_clang_finds_by_itself(self):
+        part = self.source("found.c", GATHER)
+        text = self.directory / "found.s"
+        folder = self.directory / "found"
+        folder.mkdir()
+        by_user = f"--config-user-dir={folder}"
+
+        def has_code(*words, **environment):
+            said = compiled(CLANG, "-Wall", "-Werror", "-O2", *words, "-S", part, "-o", text, environment=environment)
+            self.assertEqual(said, "")
+            return "__farheap" in text.read_text()
+
+        usual = folder / "clang.cfg"
+        for options, is_ours in [("-DX", True), ("-m32", False), ("--target=aarch64-linux-gnu", False), ("-flto -lm", False),
+                                 ("-fsanitize=dataflow", False)]:
+            usual.write_text(options)
+            for where in [by_user, f"--config-system-dir={folder}"]:
+                with self.subTest(options, where=where):
+                    self.assertEqual(has_code(where), is_ours)
+                    self.assertEqual(has_code(where, "-ffar-objects"), is_ours)
+        usual.write_text("-flto")
+        self.assertTrue(has_code(by_user, "-fno-lto"), "the command line counts more")
+        self.assertTrue(has_code(by_user, "--no-default-config"))
+        self.assertTrue(has_code(by_user, CLANG_NO_DEFAULT_CONFIG="1"))
+        named = folder / "named"
+        named.write_text("-fno-lto")
+        self.assertTrue(has_code(by_user, f"--config={named}"), "those that are named come behind")
+        # The user's come first, and alone.
+        (folder / "system").mkdir()
+        (folder / "system" / "clang.cfg").write_text("-fno-lto")
+        self.assertFalse(has_code(f"--config-system-dir={folder / 'system'}", by_user))
+        # By mode and target.
+        usual.rename(folder / "clang++.cfg")
+        self.assertTrue(has_code(by_user))
+        library = self.directory / "found.o"
+        compiled(CLANGXX, "-x", "c++", by_user, "-c", part, "-o", library)
+        self.assertEqual(library.read_bytes()[:2], b"BC", "bitcode")
+        (folder / "x86_64-unknown-linux-gnu.cfg").write_text("-flto")
+        self.assertTrue(has_code(by_user))
+        self.assertFalse(has_code(by_user, "--target=x86_64-linux-gnu"))
+        # Where clang is.
+        (folder / "clang-19").symlink_to(shutil.which("clang-19"))
+        (folder / "clang.cfg").write_text("-flto")
+        self.assertFalse(has_code("-no-canonical-prefixes", FARHEAP_CLANG=str(folder / "clang-19")))
+        self.assertFalse(has_code("-no-canonical-prefixes", PATH=f"{folder}:{os.environ['PATH']}"))
+        self.assertTrue(has_code(PATH=f"{folder}:{os.environ['PATH']}"), "the one that it links to has no configuration")
+
     # Bitcode of the door may be compiled again by it.
     def test_bitcode_is_prepared_once(self):
         part = self.source("again.c", GATHER + "long last(long* const* list, long n);\n"
