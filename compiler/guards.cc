@@ -141,6 +141,7 @@ const char* guarder::why_not(const llvm::Instruction& access, llvm::Value* point
   if (advances(access, *pointer, loops_)) return "mostly in order";
   // What the loop looked ahead for has no page here, if it is an object.
   if (access.hasMetadata(told_metadata) && !hot && !is_object(access)) return "its loop reports the gather";
+  if (access.hasMetadata(prepared_metadata)) return "prepared by an earlier compilation";
   if (access.hasMetadata(quiet_metadata)) return "in the copy of a loop that runs while nothing is far";
   return nullptr;
 }

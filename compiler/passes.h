@@ -7,6 +7,8 @@ namespace far::compiler {
 
 // Runs before the others. Bitcode that they made may be compiled again, by this compiler or in the linker: functions
 // that have their code already, also from functions that were inlined since, get an attribute, and are left alone.
+// Their accesses are marked, too, because the linker of full LTO inlines behind this pass: where it joins two accesses
+// the mark is lost, and there is a second guard.
 struct prepared : llvm::PassInfoMixin<prepared> {
   static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager& analyses);
 };

@@ -39,7 +39,9 @@ void name_passes(llvm::PassBuilder& to) {
     return true;
   });
   to.registerPipelineParsingCallback([](llvm::StringRef name, llvm::FunctionPassManager& passes, elements) {
-    if (name == "farheap-streams") {
+    if (name == "farheap-prepared") {
+      passes.addPass(prepared());
+    } else if (name == "farheap-streams") {
       passes.addPass(streams());
     } else if (name == "farheap-copies") {
       passes.addPass(copies());

@@ -22,7 +22,12 @@ bool has_our_code(const llvm::Function& function) {
 }  // namespace
 
 llvm::PreservedAnalyses prepared::run(llvm::Function& function, llvm::FunctionAnalysisManager& /*analyses*/) {
-  if (has_our_code(function)) function.addFnAttr(prepared_attribute);
+  if (!has_our_code(function)) return llvm::PreservedAnalyses::all();
+  function.addFnAttr(prepared_attribute);
+  for (llvm::Instruction& one : llvm::instructions(function)) {
+    if (pointer_of(one) == nullptr) continue;
+    one.setMetadata(prepared_metadata, llvm::MDNode::get(function.getContext(), {}));
+  }
   return llvm::PreservedAnalyses::all();
 }
 

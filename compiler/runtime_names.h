@@ -49,6 +49,8 @@ inline constexpr const char* quiet_metadata = "farheap.quiet";
 
 // On a function that has code of the passes from an earlier compilation.
 inline constexpr const char* prepared_attribute = "farheap-prepared";
+// On its accesses: the linker may inline them into a function that has none.
+inline constexpr const char* prepared_metadata = "farheap.prepared";
 
 // The kind of a gather. Bit 0: it writes; 1, set when the loop runs: it begins; 2: indices are signed; 3 and 4: which
 // one of its loop it is; 8 to 15: the bytes of an index; 16 to 31: from one index to the next, signed; 32 to 63: bytes
