@@ -21,17 +21,29 @@ constexpr unsigned most_sites = 1024;
 std::array<hint_site, most_sites> sites;  // the first is for the number 1; the last for all that find no room
 std::atomic<unsigned> numbers{0};
 
-// Two threads may list a line at a time: then one of the entries stays unused.
+// The number of a line that is listed already; 0: it is not. A library that is opened again brings its lines anew.
+unsigned find(std::string_view file, unsigned line) {
+  const unsigned listed = std::min(numbers.load(std::memory_order_relaxed), most_sites - 1);
+  for (unsigned i = 0; i < listed; ++i) {
+    if (sites[i].line.load(std::memory_order_acquire) == line && file == sites[i].file) return i + 1;
+  }
+  return 0;
+}
+
+// Two threads may list a line at a time: then one of the entries stays unused, or both are used.
 hint_site& list(far_hint_site& fresh) {
-  const unsigned mine = std::min(numbers.fetch_add(1, std::memory_order_relaxed) + 1, most_sites);
+  const std::string_view whole = fresh.file;
+  const std::string_view name = whole.substr(whole.size() - std::min(whole.size(), hint_site::longest_file));
+  const unsigned known = find(name, fresh.line);
+  const unsigned mine = known != 0 ? known : std::min(numbers.fetch_add(1, std::memory_order_relaxed) + 1, most_sites);
   hint_site& entry = sites[mine - 1];
   unsigned unlisted = 0;
   if (!__atomic_compare_exchange_n(&fresh.number, &unlisted, mine, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     return sites[unlisted - 1];
   }
-  const std::string_view file = mine < most_sites ? fresh.file : "(further lines)";
-  const std::string_view end = file.substr(file.size() - std::min(file.size(), hint_site::longest_file));
-  std::copy(end.begin(), end.end(), entry.file);
+  if (known != 0) return entry;
+  const std::string_view file = mine < most_sites ? name : "(further lines)";
+  std::copy(file.begin(), file.end(), entry.file);
   entry.line.store(mine < most_sites ? fresh.line : 1, std::memory_order_release);
   return entry;
 }

@@ -117,7 +117,7 @@ TEST_F(hints_test, pages_that_are_overwritten_come_empty_and_may_be_written) {
   if (IsSkipped()) return;
   std::byte* const block = make_remote(64);
   const engine::statistics before = far_->snapshot();
-  far_hint_site site{"here", 1, 0};
+  far_hint_site site{__FILE__, __LINE__, 0};
   hint_view().miss(block + 100, 10 * page_bytes, far_hint_overwrite, &site);
   EXPECT_EQ(residents(block, 12), ".xxxxxxxxx..");
   EXPECT_EQ(far_->snapshot().fetched_pages, before.fetched_pages);
@@ -138,7 +138,7 @@ TEST_F(hints_test, more_pages_may_be_overwritten_than_fit) {
   if (IsSkipped()) return;
   constexpr std::size_t pages = budget_pages + 512;
   std::byte* const block = make_remote(pages);
-  far_hint_site site{"here", 1, 0};
+  far_hint_site site{__FILE__, __LINE__, 0};
   hint_view().miss(block, pages * page_bytes, far_hint_overwrite, &site);
   for (std::size_t i = 0; i < pages; ++i) number(block, i) = i * 31 + 7;
   EXPECT_EQ(count_wrong(block, pages), 0u);
@@ -150,7 +150,7 @@ TEST_F(hints_test, pages_that_may_not_be_written_keep_their_bytes) {
   start();
   if (IsSkipped()) return;
   std::byte* const block = make_remote(16);
-  far_hint_site site{"here", 1, 0};
+  far_hint_site site{__FILE__, __LINE__, 0};
   ASSERT_TRUE(far_->protect(block + 4 * page_bytes, page_bytes, PROT_READ).ok());
   hint_view().miss(block, 16 * page_bytes, far_hint_overwrite, &site);
   EXPECT_EQ(residents(block, 16), std::string(16, '.'));
@@ -347,11 +347,31 @@ TEST_F(hints_test, threads_count_apart_and_all_of_them_count) {
   EXPECT_EQ(hint_sites()[site.number - 1].calls(), threads);
 }
 
+// Each time that a library is opened its lines come anew, and there is room for a thousand lines in all.
+TEST_F(hints_test, a_line_of_a_library_that_is_opened_again_is_listed_once) {
+  start();
+  if (IsSkipped()) return;
+  std::byte* const block = make(1);
+  far_hint_site first{"opened-again.c", 7, 0};
+  hint_view().miss(block, 1, 0, &first);
+  const std::size_t listed = hint_sites().size();
+  for (int again = 1; again < 2000; ++again) {
+    far_hint_site site{"opened-again.c", 7, 0};
+    hint_view().miss(block, 1, 0, &site);
+    ASSERT_EQ(site.number, first.number);
+  }
+  EXPECT_EQ(hint_sites().size(), listed);
+  EXPECT_EQ(hint_sites()[first.number - 1].calls(), 2000u);
+  far_hint_site other{"opened-again.c", 8, 0};
+  hint_view().miss(block, 1, 0, &other);
+  EXPECT_NE(other.number, first.number);
+}
+
 TEST_F(hints_test, a_sequential_one_counts_once_a_page) {
   start();
   if (IsSkipped()) return;
   std::byte* const block = make_remote(64);
-  far_hint_site site{"here", 1, 0};
+  far_hint_site site{__FILE__, __LINE__, 0};
   std::uintptr_t last_page = UINTPTR_MAX;
   far_hint_options options;
   options.sequential = true;
