@@ -319,11 +319,11 @@ bool guards_arguments(const llvm::Function& function) {
 }
 
 // A function that saves all registers, as one that an interrupt may call, is compiled without vector registers: neither
-// it nor a slow path would save these.
+// it nor a slow path would save these. One whose stack is made of parts (-fsplit-stack) has no room for a slow path.
 bool is_left_alone(const llvm::Function& function) {
   return function.isDeclaration() || !is_for_us(*function.getParent()) || function.hasFnAttribute(prepared_attribute) ||
          function.hasFnAttribute(llvm::Attribute::Naked) || function.hasOptNone() || function.hasMinSize() ||
-         function.hasFnAttribute("no_caller_saved_registers") ||
+         function.hasFnAttribute("no_caller_saved_registers") || function.hasFnAttribute("split-stack") ||
          function.getCallingConv() == llvm::CallingConv::X86_INTR || is_annotated(function, local_mark) ||
          is_annotated(function, local_region_mark);
 }

@@ -102,7 +102,8 @@ class emitter {
 [[nodiscard]] bool is_for_us(const llvm::Module& module);
 
 // Whether the function is to be left alone: far_local (far/local.h), naked, without optimization, to be as small as
-// possible, for callers that save no registers, not for x86-64, or because it has code of the passes already.
+// possible, for callers that save no registers, with a stack in parts, not for x86-64, or because it has code of the
+// passes already.
 [[nodiscard]] bool is_left_alone(const llvm::Function& function);
 
 }  // namespace far::compiler
