@@ -23,9 +23,9 @@
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
 #include "preload/descriptors.h"
-#include "preload/limits_file.h"
 #include "preload/memory_file.h"
 #include "preload/next_function.h"
+#include "preload/process_files.h"
 #include "preload/process_transfers.h"
 #include "preload/runtime.h"
 
@@ -55,7 +55,8 @@ int opened(int descriptor, const char* path) {
 }
 
 FILE* opened(FILE* stream, const char* path) {
-  if (stream != nullptr && path != nullptr) opened(fileno(stream), path);
+  if (stream == nullptr || path == nullptr) return stream;
+  show_program_threads(opened(fileno(stream), path), path);
   return stream;
 }
 

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -29,6 +30,10 @@ struct follower {
 };
 std::array<follower, most_threads> followers{};
 constinit thread_local follower* this_follower = nullptr;
+
+std::uint64_t number_of(pid_t thread) {
+  return static_cast<std::uint64_t>(getpid()) << 32 | static_cast<std::uint64_t>(thread);
+}
 
 struct mirrored_call {
   std::uint64_t serial = 0;
@@ -129,11 +134,10 @@ void forget_expected_followers() noexcept {
 }
 
 void follow_identity(std::uint64_t inherited) noexcept {
-  const auto process = static_cast<std::uint64_t>(getpid());
-  const auto thread = static_cast<std::uint64_t>(syscall(SYS_gettid));
+  const std::uint64_t own = number_of(static_cast<pid_t>(syscall(SYS_gettid)));
   for (follower& entry : followers) {
     std::uint64_t before = entry.who.load();
-    if (before >> 32 == process || !entry.who.compare_exchange_strong(before, process << 32 | thread)) continue;
+    if (before >> 32 == own >> 32 || !entry.who.compare_exchange_strong(before, own)) continue;
     entry.sequence.store(inherited);
     this_follower = &entry;
     break;
@@ -146,6 +150,11 @@ void unfollow_identity() noexcept {
   const lock_guard guard(mirroring);
   this_follower->who.store(0);
   this_follower = nullptr;
+}
+
+bool follows_identity(pid_t thread) noexcept {
+  const std::uint64_t asked = number_of(thread);
+  return std::any_of(followers.begin(), followers.end(), [=](const follower& entry) { return entry.who == asked; });
 }
 
 bool mirror_on_runtime_threads(long number, long first, long second, long third, long fourth, long fifth) noexcept {

@@ -3,6 +3,8 @@
 // threads do not agree, and aborts.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 
 namespace far::platform {
@@ -21,6 +23,8 @@ void forget_expected_followers() noexcept;
 void follow_identity(std::uint64_t inherited) noexcept;
 // Before such a thread ends.
 void unfollow_identity() noexcept;
+// Whether a thread of this process follows.
+[[nodiscard]] bool follows_identity(pid_t thread) noexcept;
 
 // Makes a system call of at most five arguments on every thread that follows. Its arguments point to local memory.
 // Returns when all have made it, or false after some seconds: a thread did not answer. Whether the call itself succeeds

@@ -31,17 +31,21 @@ TEST(ThreadIdentity, ThoseThatFollowMakeTheCallToo) {
     while (!done.load()) std::this_thread::yield();
     slack_of_other = timer_slack_ns();
   });
+  std::atomic<pid_t> follower_id{0};
   const std::uint64_t inherited = expect_follower();
   std::thread follower([&] {
     static_cast<void>(block_signals());
     let_identity_change();
     follow_identity(inherited);
+    follower_id.store(static_cast<pid_t>(syscall(SYS_gettid)));
     ready.store(true);
     while (!done.load()) std::this_thread::yield();
     slack_of_follower = timer_slack_ns();
     unfollow_identity();
   });
   while (!ready.load()) std::this_thread::yield();
+  EXPECT_TRUE(follows_identity(follower_id.load()));
+  EXPECT_FALSE(follows_identity(static_cast<pid_t>(syscall(SYS_gettid))));
   for (const long slack_ns : {70'001L, 70'002L}) {
     EXPECT_TRUE(mirror_on_runtime_threads(SYS_prctl, PR_SET_TIMERSLACK, slack_ns, 0, 0, 0));
   }
@@ -51,6 +55,7 @@ TEST(ThreadIdentity, ThoseThatFollowMakeTheCallToo) {
   EXPECT_EQ(slack_of_follower, 70'002);
   EXPECT_NE(slack_of_other, 70'002);
   EXPECT_NE(timer_slack_ns(), 70'002);
+  EXPECT_FALSE(follows_identity(follower_id.load()));
   // Nobody follows any more, and nobody is waited for.
   EXPECT_TRUE(mirror_on_runtime_threads(SYS_prctl, PR_SET_TIMERSLACK, 70'003, 0, 0, 0));
 }

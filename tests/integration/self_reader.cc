@@ -1,6 +1,7 @@
 // Looks at itself through the kernel: counts its threads, and reads and writes its own memory, by several calls on
 // /proc/self/mem, process_vm_readv and process_vm_writev. Works on more than its local memory. In the end it prints
 // "done". With an argument it does one of these things only, as the first.
+#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/mman.h>
@@ -17,9 +18,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 namespace {
@@ -254,14 +257,70 @@ void transfer(unsigned char* memory) {
   check(process_vm_writev(getpid(), local.data(), 2, remote.data(), 2, 0) == 250'000, "process_vm_writev");
 }
 
+// What programs call that were built with older C libraries.
+#if defined(__x86_64__)
+extern "C" int old_stat(int version, const char* path, struct stat* about);
+extern "C" int old_fstatat(int version, int directory, const char* path, struct stat* about, int flags);
+asm(".symver old_stat, __xstat@GLIBC_2.2.5");
+asm(".symver old_fstatat, __fxstatat@GLIBC_2.4");
+
+void count_threads_as_before() {
+  struct stat about{};
+  check(old_stat(1, "/proc/self/task", &about) == 0 && about.st_nlink == 3, "one thread, by __xstat");
+  check(old_fstatat(1, AT_FDCWD, "/proc/self/task", &about, 0) == 0 && about.st_nlink == 3, "one, by __fxstatat");
+  check(old_stat(7, "/proc/self/task", &about) == -1 && errno == EINVAL, "an unknown version of __xstat");
+}
+#else
+void count_threads_as_before() {}
+#endif
+
+void count_listed_threads() {
+  DIR* const folder = opendir("/proc/self/task");
+  int threads = 0;
+  while (const dirent* const entry = readdir(folder)) threads += entry->d_name[0] != '.' ? 1 : 0;
+  check(threads == 1, "one thread, listed");
+  closedir(folder);
+  std::error_code failure;
+  const std::filesystem::directory_iterator all("/proc/" + std::to_string(getpid()) + "/task", failure);
+  check(!failure && std::distance(begin(all), end(all)) == 1, "one thread, listed by C++");
+}
+
+// Field 20 of "stat", where the program's name has no space.
+void count_threads_in_files() {
+  std::ifstream stat_file("/proc/self/stat");
+  std::string field;
+  for (int i = 0; i < 20; ++i) stat_file >> field;
+  check(field == "1", "one thread, in stat");
+  long stack = 0;
+  for (int i = 20; i < 28; ++i) stat_file >> stack;
+  check(stat_file.good() && stack != 0, "what follows in stat");
+  std::ifstream status_file("/proc/self/status");
+  std::string row;
+  while (std::getline(status_file, row) && row.rfind("Threads:", 0) != 0) {
+  }
+  check(row == "Threads:\t1", "one thread, in status");
+  check(std::getline(status_file, row) && !row.empty(), "what follows in status");
+  std::FILE* const stream = std::fopen(("/proc/" + std::to_string(getpid()) + "/stat").c_str(), "re");
+  int threads = 0;
+  check(std::fscanf(stream, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d", &threads) == 1 &&
+            threads == 1,
+        "one thread, in the stat of a number");
+  check((fcntl(fileno(stream), F_GETFD) & FD_CLOEXEC) != 0, "closed at exec");
+  std::fclose(stream);
+}
+
 // The links of this directory are two, and one for each thread.
 void count_threads() {
   const int proc = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   struct stat about{};
   check(stat("/proc/self/task", &about) == 0 && about.st_nlink == 3, "one thread, by stat");
   check(fstatat(proc, "self/task/", &about, 0) == 0 && about.st_nlink == 3, "one thread, by fstatat");
+  check(lstat("/proc/self/task", &about) == 0 && about.st_nlink == 3, "one thread, by lstat");
   check(fstatat(proc, "1/task", &about, 0) == 0 && about.st_nlink >= 3, "threads of another process");
   close(proc);
+  count_threads_as_before();
+  count_listed_threads();
+  count_threads_in_files();
 }
 
 }  // namespace
