@@ -19,6 +19,7 @@
 #include "base/quiet_write.h"
 #include "base/units.h"
 #include "control/json_object.h"
+#include "platform/wait_for_events.h"
 
 namespace far::preload {
 namespace {
@@ -26,7 +27,7 @@ namespace {
 using control::json_object;
 using control::put_statistics;
 
-constexpr int reader_deadline_ms = 2000;
+constexpr std::int64_t reader_deadline_ns = 2'000'000'000;
 
 // Returns 0 or an errno value. Waits for a slow reader, but not for ever.
 int write_all(int file, std::span<const char> text) {
@@ -36,7 +37,7 @@ int write_all(int file, std::span<const char> text) {
       text = text.subspan(static_cast<std::size_t>(written));
     } else if (errno == EAGAIN) {
       pollfd watched{file, POLLOUT, 0};
-      if (poll(&watched, 1, reader_deadline_ms) == 0) return ETIMEDOUT;
+      if (platform::wait_for_events({&watched, 1}, reader_deadline_ns) == 0) return ETIMEDOUT;
     } else if (errno != EINTR) {
       return errno;
     }

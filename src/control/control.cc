@@ -25,6 +25,7 @@
 #include "control/crew.h"
 #include "control/statistics_json.h"
 #include "platform/own_descriptors.h"
+#include "platform/wait_for_events.h"
 #include "wire/rendezvous.h"
 
 namespace far::control {
@@ -75,13 +76,15 @@ std::int64_t now_ms() {
   return static_cast<std::int64_t>(now.tv_sec) * 1000 + now.tv_nsec / 1'000'000;
 }
 
+constexpr std::int64_t ns_in_ms = 1'000'000;
+
 // Waits until `descriptor` is ready for `events`. False at the deadline, or when `waker` (-1: none) becomes readable.
 bool wait_ready(int descriptor, short events, int waker, std::int64_t deadline_ms) {
   while (true) {
     const std::int64_t left = deadline_ms - now_ms();
     if (left <= 0) return false;
     pollfd watched[2] = {{descriptor, events, 0}, {waker, POLLIN, 0}};
-    const int ready = poll(watched, 2, static_cast<int>(left));
+    const int ready = platform::wait_for_events(watched, left * ns_in_ms);
     if (ready < 0 && errno != EINTR) return false;
     if (ready <= 0) continue;
     if (watched[1].revents != 0) return false;
@@ -299,7 +302,7 @@ void control_server::wake() noexcept {
 bool control_server::step(int timeout_ms) {
   // poll() leaves out what is -1.
   pollfd watched[2] = {{listener_, POLLIN, 0}, {waker_, POLLIN, 0}};
-  const int ready = poll(watched, 2, timeout_ms);
+  const int ready = platform::wait_for_events(watched, timeout_ms * ns_in_ms);
   if (ready <= 0) return true;  // nobody came, or a signal did
   if (watched[1].revents != 0) return false;
   if (watched[0].revents == 0) return true;
@@ -308,7 +311,7 @@ bool control_server::step(int timeout_ms) {
     if (serve(peer.number())) static_cast<void>(peer.release());
   } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
     // Most likely the program has no descriptor left. The peer stays in the queue, so this pauses in order not to spin.
-    const bool woken = poll(&watched[1], 1, control_deadline_ms) > 0;
+    const bool woken = platform::wait_for_events({&watched[1], 1}, control_deadline_ms * ns_in_ms) > 0;
     if (woken) return false;
   }
   return true;

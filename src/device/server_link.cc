@@ -12,6 +12,7 @@
 #include "backend/tcp/secure_stream.h"
 #include "backend/tcp/socket_stream.h"
 #include "platform/clock.h"
+#include "platform/wait_for_events.h"
 #include "wire/bytes.h"
 
 namespace far::device_parts {
@@ -268,9 +269,10 @@ void server_link::pause(std::uint64_t until_ns) const {
   const std::uint64_t at_ns = now();
   if (given_up_ != nullptr) until_ns = std::min(until_ns, at_ns + longest_wait_ns);
   if (is_socket() || stream_->descriptor() < 0) return stream_->wait(until_ns > at_ns ? until_ns - at_ns : 0);
-  const std::uint64_t left_ms = until_ns > at_ns ? (until_ns - at_ns + ms - 1) / ms : 0;
+  constexpr std::uint64_t longest_ns = 1'000'000'000;
+  const std::uint64_t left_ns = until_ns > at_ns ? std::min(until_ns - at_ns, longest_ns) : 0;
   pollfd ready{stream_->descriptor(), POLLIN, 0};
-  static_cast<void>(poll(&ready, 1, static_cast<int>(std::min<std::uint64_t>(left_ms, 1000))));
+  platform::wait_for_events({&ready, 1}, static_cast<std::int64_t>(left_ns));
 }
 
 bool server_link::send_all(std::span<const std::byte> bytes, std::uint64_t until_ns) {

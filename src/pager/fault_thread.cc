@@ -12,6 +12,7 @@
 #include "platform/own_descriptors.h"
 #include "platform/processors.h"
 #include "platform/runtime_thread.h"
+#include "platform/wait_for_events.h"
 
 namespace far::pager {
 namespace {
@@ -161,10 +162,9 @@ void fault_thread::sleep() {
   // Misses that wait for the evictor, for a retry, or for a far tier without a descriptor, are looked at again soon.
   // Arrivals wake us, and a short timer would cost a third of a read (thread_misses.cc).
   const bool soon = pending_.wants_another_look() || (waiting && (arrivals < 0 || arrivals_wait_for_time()));
-  const timespec idle = stop_descriptor_ >= 0 ? timespec{1, 0} : timespec{0, 100'000'000};
-  const timespec for_arrivals{0, 10'000'000};
-  const timespec timeout = soon ? timespec{0, 50'000} : waiting ? for_arrivals : idle;
-  ppoll(sources.data(), arrivals < 0 ? 2 : 3, &timeout, nullptr);
+  const std::int64_t idle_ns = stop_descriptor_ >= 0 ? 1'000'000'000 : 100'000'000;
+  constexpr std::int64_t for_arrivals_ns = 10'000'000;
+  platform::wait_for_events(sources, soon ? 50'000 : waiting ? for_arrivals_ns : idle_ns);
 }
 
 }  // namespace far::pager

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -16,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <span>
 #include <string>
 #include <string_view>
@@ -252,6 +254,22 @@ void foreign_streams() {
   std::printf("%d\n", *static_cast<unsigned char*>(memory.place(0)));
 }
 
+// As in a sandbox that may open nothing: the kernel refuses a poll(2) of one descriptor. The runtime waits all the same,
+// and does not ask again and again.
+void no_descriptors() {
+  walk memory;
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  constexpr rlimit none{0, 0};
+  std::printf("setrlimit: %d\n", setrlimit(RLIMIT_NOFILE, &none));
+  for (std::size_t i = 0; i < walk::bytes / page; ++i) memory.step();
+  std::printf("%d\n", *static_cast<unsigned char*>(memory.place(0)));
+  const auto used_ms = [] { return std::clock() / (CLOCKS_PER_SEC / 1000); };
+  usleep(100'000);
+  const std::clock_t before_ms = used_ms();
+  usleep(500'000);
+  std::printf("sleeps: %d\n", used_ms() - before_ms < 150 ? 1 : 0);
+}
+
 // Another mount namespace, which only a process with a root and working folder of its own may enter.
 void folders() {
   const int own = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
@@ -330,6 +348,7 @@ constexpr part parts[] = {{"numbers", numbers},
                           {"tables_beside_others", tables_beside_others},
                           {"first_calls", first_calls},
                           {"foreign_streams", foreign_streams},
+                          {"no_descriptors", no_descriptors},
                           {"folders", folders},
                           {"merged", merged}};
 

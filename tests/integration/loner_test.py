@@ -96,6 +96,10 @@ class Loner(unittest.TestCase):
                 asked = re.findall(r"binding file \S*farheap-preload\S* .*", "".join(started))
                 self.assertEqual(asked, [])
 
+    def test_where_it_may_have_no_descriptors(self):
+        native = self.compare("no_descriptors")
+        self.assertIn("sleeps: 1", native.out)
+
     def test_its_folders(self):
         native = self.compare("folders")
         support.need("setns: 0" in native.out, "no mount namespaces here")

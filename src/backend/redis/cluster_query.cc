@@ -13,6 +13,7 @@
 #include "backend/tcp/secure_stream.h"
 #include "backend/tcp/socket_stream.h"
 #include "platform/clock.h"
+#include "platform/wait_for_events.h"
 
 namespace far::backend {
 namespace {
@@ -49,9 +50,9 @@ class query final : private reply_sink {
   }
 
   void wait(const byte_stream& stream) const {
-    constexpr int longest_ms = 50;
+    constexpr std::int64_t longest_ns = 50'000'000;
     pollfd watched{.fd = stream.descriptor(), .events = POLLIN, .revents = 0};
-    ::poll(&watched, 1, longest_ms);
+    platform::wait_for_events({&watched, 1}, longest_ns);
   }
 
   [[nodiscard]] int connect(byte_stream& stream) const {

@@ -11,6 +11,7 @@
 
 #include "backend/tcp/secure_stream.h"
 #include "backend/tcp/socket_stream.h"
+#include "platform/wait_for_events.h"
 #include "wire/handshake.h"
 
 namespace far::backend {
@@ -195,9 +196,9 @@ void redis_backend::prepare_exit() {
       const lock_guard guard(first.lock);
       if (first.shorten_leases(exit_lease_ns)) return;
     }
-    const timespec pause{0, 1'000'000};
+    constexpr std::int64_t pause_ns = 1'000'000;
     pollfd watched{.fd = first.descriptor(), .events = POLLIN, .revents = 0};
-    ppoll(&watched, 1, &pause, nullptr);
+    platform::wait_for_events({&watched, 1}, pause_ns);
   }
 }
 

@@ -17,6 +17,7 @@
 #include "backend/redis/server_facts.h"
 #include "base/log.h"
 #include "platform/local_memory.h"
+#include "platform/wait_for_events.h"
 
 namespace far::backend {
 namespace {
@@ -475,9 +476,8 @@ void redis_connection::end_session(std::uint64_t patience_ns) {
     const std::uint64_t now_ns = time().now_ns();
     if ((removing && !strings_.is_working_on_blocks()) || now_ns >= until_ns) return;
     const std::uint64_t pause_ns = std::min<std::uint64_t>(until_ns - now_ns, 10'000'000);
-    const timespec pause{0, static_cast<long>(pause_ns)};
     pollfd watched{.fd = descriptor(), .events = POLLIN, .revents = 0};
-    ppoll(&watched, 1, &pause, nullptr);
+    platform::wait_for_events({&watched, 1}, static_cast<std::int64_t>(pause_ns));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "backend/watch_queue.h"
 #include "base/check.h"
 #include "platform/own_descriptors.h"
+#include "platform/wait_for_events.h"
 
 namespace far::backend {
 
@@ -117,10 +118,8 @@ void member_queues::wait(std::uint64_t timeout_ns) {
   }
   if (busy_count == 1) return busy->wait(timeout_ns);
   if (events_ < 0 && busy != nullptr) return busy->wait(std::min(timeout_ns, longest_without_events_ns));
-  const timespec timeout{static_cast<std::time_t>(timeout_ns / 1'000'000'000),
-                         static_cast<long>(timeout_ns % 1'000'000'000)};
   pollfd watched{.fd = events_, .events = POLLIN, .revents = 0};
-  ppoll(&watched, events_ >= 0 ? 1 : 0, &timeout, nullptr);
+  platform::wait_for_events({&watched, 1}, static_cast<std::int64_t>(timeout_ns));
 }
 
 }  // namespace far::backend

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "platform/clock.h"
 #include "platform/own_descriptors.h"
+#include "platform/wait_for_events.h"
 #include "wire/rendezvous.h"
 
 namespace far::backend::shm {
@@ -44,9 +45,7 @@ bool is_sealed(int file, std::uint64_t* size_bytes) {
 
 bool sleep_for(int descriptor, std::uint64_t timeout_ns) {
   pollfd watched{.fd = descriptor, .events = POLLIN, .revents = 0};
-  const timespec timeout{static_cast<std::time_t>(timeout_ns / 1'000'000'000),
-                         static_cast<long>(timeout_ns % 1'000'000'000)};
-  return ppoll(&watched, 1, &timeout, nullptr) > 0;
+  return platform::wait_for_events({&watched, 1}, static_cast<std::int64_t>(timeout_ns)) > 0;
 }
 
 }  // namespace

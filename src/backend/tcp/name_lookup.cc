@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "platform/own_descriptors.h"
+#include "platform/wait_for_events.h"
 
 namespace far::backend {
 namespace {
@@ -110,7 +111,7 @@ std::optional<result<std::vector<socket_address>>> name_lookup::advance() {
       if (!reads && !writes) continue;
       const auto events = static_cast<short>((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
       pollfd watched{.fd = sockets[static_cast<std::size_t>(i)], .events = events, .revents = 0};
-      if (::poll(&watched, 1, 0) < 1) continue;
+      if (platform::wait_for_events({&watched, 1}, 0) < 1) continue;
       const bool broken = (watched.revents & (POLLERR | POLLHUP)) != 0;
       ares_process_fd(channel_, reads && (broken || (watched.revents & POLLIN) != 0) ? watched.fd : ARES_SOCKET_BAD,
                       writes && (broken || (watched.revents & POLLOUT) != 0) ? watched.fd : ARES_SOCKET_BAD);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "platform/own_descriptors.h"
+#include "platform/wait_for_events.h"
 
 namespace far::backend {
 namespace {
@@ -94,7 +95,7 @@ int socket_stream::finish_connecting() {
   if (socket_ < 0) return ENOTCONN;
   if (!connecting_) return 0;
   pollfd ready{.fd = socket_, .events = POLLOUT, .revents = 0};
-  if (::poll(&ready, 1, 0) < 1) return EINPROGRESS;
+  if (platform::wait_for_events({&ready, 1}, 0) < 1) return EINPROGRESS;
   int failure = 0;
   socklen_t bytes = sizeof failure;
   if (getsockopt(socket_, SOL_SOCKET, SO_ERROR, &failure, &bytes) != 0) return errno;
@@ -148,10 +149,9 @@ void socket_stream::watch_also(int descriptor) {
 }
 
 void socket_stream::wait(std::uint64_t timeout_ns) {
-  constexpr std::uint64_t ms = 1'000'000;
-  constexpr std::uint64_t longest_ms = 1000;
+  constexpr std::uint64_t longest_ns = 1'000'000'000;
   pollfd ready{socket_, static_cast<short>(watching_for_room_ ? POLLIN | POLLOUT : POLLIN), 0};
-  static_cast<void>(::poll(&ready, 1, static_cast<int>(std::min((timeout_ns + ms - 1) / ms, longest_ms))));
+  platform::wait_for_events({&ready, 1}, static_cast<std::int64_t>(std::min(timeout_ns, longest_ns)));
 }
 
 void socket_stream::close() {

@@ -12,6 +12,7 @@
 
 #include "backend/tcp/tcp_channel.h"
 #include "base/log.h"
+#include "platform/wait_for_events.h"
 
 namespace far::backend {
 namespace {
@@ -119,9 +120,8 @@ result<void> store_backend::wait_until(const std::function<bool()>& reached, sto
       return cannot_open(connection);
     }
     const std::uint64_t pause_ns = std::min(std::max(next_ns, now_ns + 1), until_ns) - now_ns;
-    const timespec sleep{static_cast<time_t>(pause_ns / 1'000'000'000), static_cast<long>(pause_ns % 1'000'000'000)};
     pollfd watched{.fd = descriptor, .events = POLLIN, .revents = 0};
-    ppoll(&watched, 1, &sleep, nullptr);
+    platform::wait_for_events({&watched, 1}, static_cast<std::int64_t>(pause_ns));
   }
 }
 

@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "platform/own_descriptors.h"
 #include "platform/processors.h"
+#include "platform/wait_for_events.h"
 
 namespace far::backend {
 namespace {
@@ -33,10 +34,6 @@ void close_owned(int descriptor) {
   if (descriptor < 0) return;
   platform::disown_descriptor(descriptor);
   ::close(descriptor);
-}
-
-timespec to_timespec(std::uint64_t ns) {
-  return {static_cast<time_t>(ns / second_ns), static_cast<long>(ns % second_ns)};
 }
 
 }  // namespace
@@ -250,9 +247,8 @@ void tcp_channel::wait(std::uint64_t timeout_ns) {
 
 void tcp_channel::sleep(std::uint64_t ns) const {
   if (watch_ < 0) return lanes_[0].over->wait(ns);
-  const timespec timeout = to_timespec(ns);
   pollfd watched{.fd = watch_, .events = POLLIN, .revents = 0};
-  ppoll(&watched, 1, &timeout, nullptr);
+  platform::wait_for_events({&watched, 1}, static_cast<std::int64_t>(ns));
 }
 
 int tcp_channel::event_descriptor() const {
