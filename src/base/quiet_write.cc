@@ -15,7 +15,12 @@ ssize_t write_quietly(int file, const void* text, std::size_t bytes) noexcept {
   sigemptyset(&ours);
   sigaddset(&ours, SIGPIPE);
   sigaddset(&ours, SIGXFSZ);
-  pthread_sigmask(SIG_BLOCK, &ours, &before);
+  // Not by SIG_BLOCK: programs restrict their system calls by filters that refuse it (Tor's). A mask that is not known
+  // must not be changed.
+  if (pthread_sigmask(SIG_SETMASK, nullptr, &before) != 0) return write(file, text, bytes);
+  sigset_t blocked = before;
+  for (const int number : {SIGPIPE, SIGXFSZ}) sigaddset(&blocked, number);
+  pthread_sigmask(SIG_SETMASK, &blocked, nullptr);
   sigpending(&pending);
   const ssize_t written = write(file, text, bytes);
   const int failure = written < 0 ? errno : 0;

@@ -2,14 +2,21 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <iterator>
 
 namespace far {
 namespace {
@@ -88,6 +95,44 @@ TEST(quiet_write, signals_of_the_program_remain) {
             }),
             0);
   EXPECT_TRUE(WIFSIGNALED(end_of([] { return static_cast<int>(write(pipe_without_reader(), "x", 1)); })));
+}
+
+// Refuses rt_sigprocmask with this first argument from now on.
+bool refuse_masks(int how) {
+  constexpr auto at = [](std::size_t offset) { return static_cast<std::uint32_t>(offset); };
+  sock_filter rows[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at(offsetof(seccomp_data, nr))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, at(offsetof(seccomp_data, args))),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(how), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{static_cast<unsigned short>(std::size(rows)), rows};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// Of a thread that has blocked one signal. The calls that filters of the program's refuse change nothing.
+template <int refused, int asked>
+int mask_after_writing() {
+  const int file = pipe_without_reader();
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, SIGUSR1);
+  signal(SIGPIPE, refused == SIG_BLOCK ? SIG_DFL : SIG_IGN);
+  if (sigprocmask(SIG_BLOCK, &one, nullptr) != 0 || !refuse_masks(refused)) return 1;
+  if (write_quietly(file, "x", 1) != -1 || errno != EPIPE) return 2;
+  sigset_t after;
+  if (sigprocmask(asked, nullptr, &after) != 0) return 3;
+  for (int number = 1; number < SIGRTMIN; ++number) {
+    if (sigismember(&after, number) != (number == SIGUSR1 ? 1 : 0)) return 4;
+  }
+  return 0;
+}
+
+TEST(quiet_write, the_mask_is_the_programs_where_it_restricts_its_calls) {
+  EXPECT_EQ(end_of(mask_after_writing<SIG_BLOCK, SIG_SETMASK>), 0);
+  EXPECT_EQ(end_of(mask_after_writing<SIG_SETMASK, SIG_BLOCK>), 0);
 }
 
 TEST(quiet_write, what_can_be_written_is) {
