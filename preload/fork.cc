@@ -99,7 +99,7 @@ pinned_list pinned_by_this_thread() {
 void warn_of_device_writes(far::pager::far_pager& pager) {
   constexpr std::uint64_t device_writes = 0x73656369766564;  // a name for all processes of the job
   const far::platform::kernel_features& features = far::platform::probe_kernel();
-  const bool has_moved = features.move && features.pagemap;
+  const bool has_moved = features.move && features.pagemap && pager.serves_misses();
   if (!has_moved || pager.moves_pages() || far::preload::resolves_in_line()) return;
   if (!far::preload::is_first_to_name(device_writes)) return;
   far::log_line(

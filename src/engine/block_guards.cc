@@ -24,6 +24,7 @@ result<void> guard_part(core_for_ranges& shared, page_range part, bool foreign) 
 result<void> guard_block(core_for_ranges& shared, block_id id) {
   block& guarded = shared.blocks.at(id);
   guarded.lock.assert_held();
+  if (!shared.serves_misses()) return error{"the process has no userfaultfd", EBADF};
   const result<void> outcome = guard_part(shared, pages_of(id), false);
   // Another thread may have taken the mapping that the guard of the first pages set free, and that ending it needs.
   guarded.partly_guarded = !outcome.ok();

@@ -155,7 +155,7 @@ void wait_for_kernel_memory(int error_code, backoff* waiting) {
 }
 
 void core_state::note_refused_guard(const error& why) {
-  if (refused_guard_announced_.exchange(true)) return;
+  if (!serves_misses_ || refused_guard_announced_.exchange(true)) return;
   log_line(log_level::warning, "%s; local memory may exceed the budget until then", why.message.c_str());
 }
 

@@ -123,6 +123,11 @@ class core_state {
   // The kernel has no room for another mapping, so a block can no longer differ from its neighbours. Warns once.
   void note_refused_guard(const error& why);
 
+  // Whether blocks can be guarded: not in the child of a fork that has no userfaultfd. That is known before it has a
+  // second thread, and said elsewhere.
+  [[nodiscard]] bool serves_misses() const { return serves_misses_; }
+  void serve_no_misses() { serves_misses_ = false; }
+
   // The name of the far tier in messages. It is copied at the start, because asking for it allocates from the program's
   // allocator, on threads that may hold locks which a fork holds, too.
   [[nodiscard]] const char* far_name() const { return far_name_.data(); }
@@ -195,6 +200,7 @@ class core_state {
   std::atomic<stall_reason> stall_{stall_reason::none};
   std::atomic<bool> stall_announced_{false};
   std::atomic<bool> refused_guard_announced_{false};
+  bool serves_misses_ = true;
   std::atomic<std::uint64_t> retry_at_ns_{0};
   mutable std::atomic<bool> excess_allowed_{false};
 };
@@ -216,6 +222,7 @@ class core_for_ranges : public core_state {
   using core_state::forget_if_dropped;
   using core_state::free_slot;
   using core_state::note_refused_guard;
+  using core_state::serves_misses;
 
  protected:
   using core_state::core_state;
@@ -280,6 +287,7 @@ class core : public core_for_misses {
   using core_state::begin_again;
   using core_state::lock_order;
   using core_state::open_order_in_child;
+  using core_state::serve_no_misses;
   using core_state::unlock_order;
 };
 

@@ -40,7 +40,9 @@ class evictor {
   // In the child of a fork: pages that were on their way out go back where they came from. Requires: one thread; the
   // blocks are guarded. Then: forgets the transfers, which stayed with the parent.
   void put_back_in_child();
-  void close_in_child() { transfers_->close_in_child(); }
+  void close_in_child() {
+    if (transfers_ != nullptr) transfers_->close_in_child();
+  }
   [[nodiscard]] result<void> restart_in_child();
 
   // How many pages the last step() began to evict. Requires: `lock` held.

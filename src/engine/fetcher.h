@@ -58,7 +58,9 @@ class fetcher {
 
   // In the child of a fork: closes the descriptors of the transfers and forgets them, because they stayed with the
   // parent.
-  void close_in_child() { transfers_->close_in_child(); }
+  void close_in_child() {
+    if (transfers_ != nullptr) transfers_->close_in_child();
+  }
   [[nodiscard]] result<void> restart_in_child();
 
   // Sleeps until something may have arrived. Requires: called by the lock's holder.

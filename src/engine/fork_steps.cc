@@ -24,9 +24,20 @@ void fork_steps::unlock() FAR_UNCHECKED_LOCKING {
   eviction_.note_fork(false);
 }
 
+bool fork_steps::has_guarded_blocks() const {
+  bool any = false;
+  shared_.blocks.for_each_used([&](block_id id) {
+    const block& used = shared_.blocks.at(id);
+    used.lock.assert_held();
+    any |= used.kind == block_kind::guarded || used.partly_guarded;
+  });
+  return any;
+}
+
 // The order matters: locks are opened before anything is taken under them, blocks are guarded again before staged pages
 // return to them, and frames are counted when all pages have their final state.
-result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
+result<void> fork_steps::resume_in_child(std::span<const page_range> pinned, bool serves_misses) {
+  if (!serves_misses) shared_.serve_no_misses();
   shared_.far.after_fork_in_child();
   shared_.open_order_in_child();
   tending_.open_in_child();
@@ -36,8 +47,10 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   const result<void> guarded = guard_again();
   if (!guarded) return guarded;
   for (const std::unique_ptr<evictor>& evictor : transfers_.evictors()) evictor->put_back_in_child();
-  const result<void> renewed = shared_.space.renew_staging(shared_.staged(0), transfer_queues::staging_pages);
-  if (!renewed) return renewed;
+  if (serves_misses) {
+    const result<void> renewed = shared_.space.renew_staging(shared_.staged(0), transfer_queues::staging_pages);
+    if (!renewed) return renewed;
+  }
 
   keep_pins(pinned);
   std::uint64_t frames = 0;
@@ -52,7 +65,8 @@ result<void> fork_steps::resume_in_child(std::span<const page_range> pinned) {
   });
   shared_.far.close_claims_in_child();
   shared_.begin_again(frames);
-  return transfers_.restart_in_child();
+  const result<void> restarted = transfers_.restart_in_child();
+  return serves_misses ? restarted : result<void>();  // without misses there are no transfers
 }
 
 // Other threads that pinned pages are not in this process, and will not unpin them.

@@ -26,9 +26,12 @@ class fork_steps {
     transfers_.close_in_child();
     tending_.close_in_child();
   }
+  // In the child, before resume_in_child(): whether there may be misses in any block.
+  [[nodiscard]] bool has_guarded_blocks() const;
   // In the child: takes over the copied state, and tells the far tier which slots it refers to. Requires: one thread;
-  // the address space reports misses again. `pinned`: the ranges that stay pinned, once for each pin.
-  [[nodiscard]] result<void> resume_in_child(std::span<const page_range> pinned = {});
+  // the address space reports misses again if `serves_misses`, or else no block is guarded: then none will be, so that
+  // nothing leaves. `pinned`: the ranges that stay pinned, once for each pin.
+  [[nodiscard]] result<void> resume_in_child(std::span<const page_range> pinned = {}, bool serves_misses = true);
 
  private:
   void keep_pins(std::span<const page_range> pinned);

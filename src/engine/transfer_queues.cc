@@ -40,13 +40,15 @@ bool poll_each(const Queues& queues, caller who) {
   return progress;
 }
 
+// Every queue's lock is opened, whatever fails.
 template <typename Queues>
 result<void> restart_each(const Queues& queues) {
+  result<void> outcome;
   for (const auto& queue : queues) {
-    const result<void> restarted = queue->restart_in_child();
-    if (!restarted) return restarted;
+    result<void> restarted = queue->restart_in_child();
+    if (!restarted && outcome) outcome = std::move(restarted);
   }
-  return {};
+  return outcome;
 }
 
 }  // namespace
@@ -117,6 +119,7 @@ void transfer_queues::unlock_all() FAR_UNCHECKED_LOCKING {
   adding_.unlock();
 }
 
+// A queue has no transfers where they could not be opened: in a child without misses, which forks again.
 void transfer_queues::close_in_child() {
   for (const auto& queue : evictors_) queue->close_in_child();
   for (const auto& fetcher : fetchers()) fetcher->close_in_child();
@@ -124,10 +127,10 @@ void transfer_queues::close_in_child() {
 }
 
 result<void> transfer_queues::restart_in_child() {
-  result<void> restarted = restart_each(evictors_);
-  if (restarted) restarted = restart_each(fetchers());
-  if (restarted) restarted = restart_each(readers());
-  return restarted;
+  const result<void> evicting = restart_each(evictors_);
+  const result<void> fetching = restart_each(fetchers());
+  const result<void> reading = restart_each(readers());
+  return !evicting ? evicting : !fetching ? fetching : reading;
 }
 
 }  // namespace far::engine

@@ -136,7 +136,8 @@ result<void> far_pager::start() {
   if (done) done = slots_->add_readers(chosen_.object_readers);
   if (done) done = adopt_static_memory();
   if (!done) return done;
-  start_reclaimer({});
+  make_reclaimer({});
+  reclaimer_->start();
   if (chosen_.mode != fault_mode::in_line) return start_fault_thread();
   done = install_inline_guard(*misses_);
   handles_signals_ = done.ok();
@@ -153,10 +154,9 @@ result<void> far_pager::adopt_static_memory() {
   return {};
 }
 
-void far_pager::start_reclaimer(std::function<void()> settled) {
+void far_pager::make_reclaimer(std::function<void()> settled) {
   reclaimer_ = std::make_unique<reclaimer>(*engine_, host_, std::move(settled));
   host_.set_background(*reclaimer_);
-  reclaimer_->start();
 }
 
 result<void> far_pager::start_fault_thread() {
@@ -259,42 +259,59 @@ void far_pager::after_fork_in_parent() {
   platform::restore_signals(signals);
 }
 
+namespace {
+
+[[noreturn]] void stop_child(const error& why) {
+  log_line(log_level::error,
+           "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "
+           "once",
+           why.message.c_str());
+  _exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
+// The threads of the old objects are not in this process; there is nothing to join or destroy.
+void far_pager::start_again_in_child() {
+  static_cast<void>(reclaimer_.release());
+  static_cast<void>(fault_thread_.release());
+  make_reclaimer(chosen_.child_settled);
+  if (!serves_misses_) return;
+  reclaimer_->start();
+  if (chosen_.mode != fault_mode::thread) return;
+  const result<void> started = start_fault_thread();
+  if (!started) stop_child(started.error());
+}
+
 // The child has one thread, this one, and a copy of everything, but no userfaultfd, no threads of the runtime and no
-// transfers: those stayed with the parent.
+// transfers: those stayed with the parent. Where it cannot have a userfaultfd of its own, because it restricts its
+// system calls, it goes on without as long as nothing of its memory was to leave; from then on nothing does.
 void far_pager::after_fork_in_child(std::span<const std::span<const std::byte>> pinned) {
   platform::unlock_local_memory_after_fork();
   platform::forget_expected_followers();
   parts_->unlock_in_child();
-  const auto stop = [](const char* failure) {
-    log_line(
-        log_level::error,
-        "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "
-        "once",
-        failure);
-    _exit(EXIT_FAILURE);
-  };
   const platform::kernel_features& features = platform::probe_kernel();
   // The parent's descriptors are closed first: the program may have left no other descriptors.
   engine_->fork().close_transfers_in_child();
   platform::close_kept_files_in_child();
   if (fault_thread_ != nullptr) fault_thread_->close_in_child();
   const result<void> reopened = faults_.reopen_in_child(features, chosen_.mode == fault_mode::in_line);
-  if (!reopened) return stop(reopened.error().message.c_str());
+  if (!reopened && engine_->fork().has_guarded_blocks()) stop_child(reopened.error());
+  if (!reopened && serves_misses_) {
+    log_line(log_level::warning,
+             "a child of fork (process %d) cannot serve misses (%s): it keeps all of its memory, and takes as much as "
+             "it wants",
+             static_cast<int>(getpid()), reopened.error().message.c_str());
+  }
+  serves_misses_ = reopened.ok();
   space_.reopen_after_fork();
   std::vector<page_range, platform::local_allocator<page_range>> pinned_pages;
   for (const std::span<const std::byte> range : pinned)
     pinned_pages.push_back(parts_->pages_in(range.data(), range.size()));
   if (copies_) copies_->restart_in_child();
-  const result<void> resumed = engine_->fork().resume_in_child(pinned_pages);
-  if (!resumed) return stop(resumed.error().message.c_str());
-  // The threads of the old objects are not in this process; there is nothing to join or destroy.
-  static_cast<void>(reclaimer_.release());
-  start_reclaimer(chosen_.child_settled);
-  if (chosen_.mode == fault_mode::thread) {
-    static_cast<void>(fault_thread_.release());
-    const result<void> started = start_fault_thread();
-    if (!started) stop(started.error().message.c_str());
-  }
+  const result<void> resumed = engine_->fork().resume_in_child(pinned_pages, serves_misses_);
+  if (!resumed) stop_child(resumed.error());
+  start_again_in_child();
   calls_->advice().settle_in_child();
   platform::restore_signals(signals_before_fork_);
 }

@@ -30,6 +30,8 @@ class far_pager final : public pager {
 
   // For signal handlers.
   [[nodiscard]] miss_resolver& misses() { return *misses_; }
+  // False in a child of fork that could not open a userfaultfd, and did not need one: nothing leaves its memory.
+  [[nodiscard]] bool serves_misses() const { return serves_misses_; }
 
   // Whether pages leave by a move, which the kernel refuses while a device may write to them. The child of a process
   // that has changed its user cannot: it may not see its own page tables, without which no page is moved.
@@ -200,7 +202,8 @@ class far_pager final : public pager {
   [[nodiscard]] result<void> adopt_static_memory();
   [[nodiscard]] result<void> start_fault_thread();
   [[nodiscard]] bool validate_engine() const;
-  void start_reclaimer(std::function<void()> settled);
+  void make_reclaimer(std::function<void()> settled);
+  void start_again_in_child();
 
   options chosen_;
   platform::heap_layout heap_;
@@ -221,6 +224,7 @@ class far_pager final : public pager {
   std::unique_ptr<fault_thread> fault_thread_;  // fault_mode::thread only
   engine::fetcher* fault_fetcher_ = nullptr;    // the one that the thread uses
   bool handles_signals_ = false;
+  bool serves_misses_ = true;
   std::uint64_t signals_before_fork_ = 0;
 };
 

@@ -1,6 +1,7 @@
 """Programs that fork: their output is right, or the child that cannot go on is stopped with a clear message."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -159,6 +160,22 @@ class Fork(unittest.TestCase):
 
     def test_multiprocessing(self):
         self.compare_script(MULTIPROCESSING, 32 * support.MIB)
+
+    def test_children_of_a_process_that_restricts_its_system_calls(self):
+        program = [support.PROGRAMS / "sandboxed", "8", "fork"]
+        native = support.run(program)
+        support.need(native.code != 77, "no seccomp here")
+        self.assertEqual((native.code, native.out.count("child: 0, still")), (0, 3), native)
+        for mode, far in itertools.product(("thread", "inline"), ("memory:", "zmem:", "file:")):
+            with self.subTest(mode=mode, far=far):
+                outcome = support.run_far(program, 32 * support.MIB, far=far, mode=mode)
+                self.assertEqual((outcome.code, outcome.out), (0, native.out), outcome)
+                self.assertEqual(outcome.err.count("cannot serve misses"), 1, outcome)
+
+    def test_children_of_such_a_process_whose_memory_has_left_are_stopped(self):
+        outcome = support.run_far([support.PROGRAMS / "sandboxed", "48", "fork"], 32 * support.MIB, far="memory:", mode="thread")
+        self.assertIn("cannot go on with its far memory", outcome.err, outcome)
+        self.assertRegex(outcome.out, "^child: 256, still [0-9]+\n$", outcome)
 
     def test_children_of_a_process_that_changed_its_user_let_no_device_write(self):
         """They may not see their page tables, and so cannot move pages, which is what keeps them from devices."""
