@@ -153,6 +153,7 @@ void unfollow_identity() noexcept {
 }
 
 bool follows_identity(pid_t thread) noexcept {
+  static_cast<void>(wait_for_expected_followers());
   const std::uint64_t asked = number_of(thread);
   return std::any_of(followers.begin(), followers.end(), [=](const follower& entry) { return entry.who == asked; });
 }

@@ -23,7 +23,7 @@ void forget_expected_followers() noexcept;
 void follow_identity(std::uint64_t inherited) noexcept;
 // Before such a thread ends.
 void unfollow_identity() noexcept;
-// Whether a thread of this process follows.
+// Whether a thread of this process follows. Waits for those that are expected: the kernel may list them already.
 [[nodiscard]] bool follows_identity(pid_t thread) noexcept;
 
 // Makes a system call of at most five arguments on every thread that follows. Its arguments point to local memory.

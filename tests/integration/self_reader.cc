@@ -291,9 +291,8 @@ void count_threads_in_files() {
   std::string field;
   for (int i = 0; i < 20; ++i) stat_file >> field;
   check(field == "1", "one thread, in stat");
-  long stack = 0;
-  for (int i = 20; i < 28; ++i) stat_file >> stack;
-  check(stat_file.good() && stack != 0, "what follows in stat");
+  for (int i = 20; i < 28; ++i) stat_file >> field;
+  check(stat_file.good() && field.size() > 8, "what follows in stat: the place of the stack");
   std::ifstream status_file("/proc/self/status");
   std::string row;
   while (std::getline(status_file, row) && row.rfind("Threads:", 0) != 0) {
