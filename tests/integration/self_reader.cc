@@ -301,7 +301,8 @@ void count_threads_in_files() {
   check(std::getline(status_file, row) && !row.empty(), "what follows in status");
   std::FILE* const stream = std::fopen(("/proc/" + std::to_string(getpid()) + "/stat").c_str(), "re");
   int threads = 0;
-  check(std::fscanf(stream, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d", &threads) == 1 &&
+  check(std::fscanf(stream, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d",
+                    &threads) == 1 &&
             threads == 1,
         "one thread, in the stat of a number");
   check((fcntl(fileno(stream), F_GETFD) & FD_CLOEXEC) != 0, "closed at exec");
