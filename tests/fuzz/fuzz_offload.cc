@@ -237,16 +237,16 @@ byte_string expected_answer(const reduction& how, const std::vector<T>& all, con
   if (detail::has_groups(how.kind)) return expected_groups(how, all, groups);
   byte_string expected(found_bytes(how));
   std::vector<T> within;
-  std::set<std::uint64_t> keys;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (!counts(how, all[i])) continue;
     within.push_back(all[i]);
-    keys.insert(key_of(all[i]));
     if (how.kind == reduction_kind::marks) expected.at(i / 8) |= static_cast<std::byte>(1u << i % 8);
   }
   if (how.kind == reduction_kind::matches) return expected_matches(how, std::as_bytes(std::span(all)));
   if (how.kind == reduction_kind::values) put_list(expected, within.size(), within);
   if (how.kind == reduction_kind::distinct) {
+    std::set<std::uint64_t> keys;
+    for (const T number : within) keys.insert(key_of(number));
     std::vector<T> different;
     for (const std::uint64_t key : keys) different.push_back(detail::number_with_key<T>(key));
     put_list(expected, std::min(keys.size(), detail::listed_bytes / sizeof(T) + 1), different);

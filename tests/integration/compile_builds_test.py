@@ -91,14 +91,15 @@ int main(int count, char** names) {
         self.source("inner", "--farheap-off -S")
         compiled(CLANG, f"@{outer}", "-o", text)
         self.assertNotIn("__farheap", text.read_text())
-        # Their words may be too many for a command line, and have anything in them.
+        # They may be longer than any command line, and have anything in them.
+        long = f" -D{'X' * 1000}" * 7_000
         quoted = self.source("quoted.c", '_Static_assert(sizeof NAME == sizeof "a  / b", NAME);\n')
         self.source("inner", r"""--farheap-off -c '-DNAME="a  \\\\ b"'""")
-        self.source("outer", f"@{inner} {quoted}" + " -DX" * 600_000)
+        self.source("outer", f"@{inner} {quoted}" + long)
         self.assertEqual(compiled(CLANG, f"@{outer}", "-o", self.directory / "quoted.o"), "")
         # One without options of ours is passed as it is.
         self.source("inner", "-c -DNAME=" + "'a b'" * 4)
-        self.source("outer", f"@{inner} -O2 {part}" + " -DX" * 600_000)
+        self.source("outer", f"@{inner} -O2 {part}" + long)
         self.assertEqual(compiled(CLANG, "-Wall", "-Werror", f"@{outer}", "-o", self.directory / "responded.o"), "")
         self.source("inner", f"--farheap-off @{inner}")
         said = compiled(CLANG, f"@{outer}", expected=1)

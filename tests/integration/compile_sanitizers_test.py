@@ -24,11 +24,12 @@ class Sanitizers(Directory):
 
     def test_programs_with_sanitizers_have_far_memory(self):
         link_time = [["-fsanitize=cfi", "-flto=thin", "-fvisibility=hidden"]] if HAS_LLD else []
-        for options in [["-fsanitize=address"], ["-fsanitize=undefined,integer", "-fno-sanitize=unsigned-integer-overflow,unsigned-shift-base"],
-                        ["-fsanitize=leak"], ["-fsanitize=safe-stack"], ["-fsanitize=dataflow"],
-                        ["-fsanitize=address", "-ffar-objects"], *link_time]:
+        for number, options in enumerate(
+                [["-fsanitize=address"], ["-fsanitize=undefined,integer", "-fno-sanitize=unsigned-integer-overflow,unsigned-shift-base"],
+                 ["-fsanitize=leak"], ["-fsanitize=safe-stack"], ["-fsanitize=dataflow"],
+                 ["-fsanitize=address", "-ffar-objects"], *link_time]):
             program = self.built(*options)
-            for mode in ["inline", "thread"]:
+            for mode in support.of_today(support.MODES, number):
                 with self.subTest(options, mode=mode):
                     outcome = support.run_far([program, "gather"], 16 * support.MIB, "memory:", mode, environment=WITHOUT_LEAKS)
                     self.assertEqual((outcome.code, outcome.out), (0, "right\n"), outcome)

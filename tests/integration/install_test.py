@@ -70,7 +70,7 @@ class Installed(unittest.TestCase):
         return output
 
     def test_find_package(self):
-        for name in COMPILERS:
+        for name in support.of_today(tuple(COMPILERS)):
             with self.subTest(compiler=name):
                 c_compiler, cxx_compiler = need_compiler(name)
                 folder = self.configure_outside(name, f"-DCMAKE_PREFIX_PATH={self.prefix}", "-DCMAKE_BUILD_TYPE=Release",
@@ -89,7 +89,7 @@ class Installed(unittest.TestCase):
 
         version = re.search(r"VERSION ([0-9.]+)", (support.BUILD / "CPackConfig.cmake").read_text().replace('"', ""))
         self.assertEqual(flags("--modversion"), [version[1]])
-        for name in COMPILERS:
+        for name in support.of_today(tuple(COMPILERS), 1):  # the other one
             with self.subTest(compiler=name):
                 c_compiler, cxx_compiler = need_compiler(name)
                 folder = self.folder / f"pkg-config-{name}"
@@ -120,11 +120,11 @@ class Installed(unittest.TestCase):
         self.assertNotIn("farheap", run("cmake", "--install", folder, "--prefix", self.folder / "nothing"))
 
     def test_headers_need_nothing_but_themselves(self):
-        """That each compiles alone, scripts/lint sees where they come from."""
+        """That each compiles alone, scripts/lint sees where they come from: here it is enough that none is missing."""
         headers = sorted(path.relative_to(self.prefix / "include") for path in self.prefix.glob("include/far/**/*.h"))
         self.assertIn(pathlib.Path("far/unique_ptr.h"), headers)
         (self.folder / "all.cc").write_text("".join(f'#include "{header}"\n' for header in headers))
-        self.compile("g++", self.folder / "all.cc", "-fsyntax-only")
+        self.compile("g++", self.folder / "all.cc", *(["-fsyntax-only"] if support.SOAK else ["-E"]))
         (self.folder / "alone.c").write_text("#include <far/hint.h>\n")
         self.compile("gcc", self.folder / "alone.c", "-fsyntax-only", "-std=c11")
 

@@ -1,7 +1,7 @@
 """Random programs of memory calls (tests/memory_calls): the kernel's own behaviour is the model, natively and far.
 
 Each day has seeds of its own, which are printed. FARHEAP_CALLS_SEED=N chooses others; FARHEAP_CALLS_SECONDS=N a time for
-the random configurations (20 by default, 3600 in a soak); FARHEAP_CALLS_WITHOUT=NAMES what is left out besides. They are
+the random configurations (10 by default, 3600 in a soak); FARHEAP_CALLS_WITHOUT=NAMES what is left out besides. They are
 not FARHEAP_FUZZ_...: those are libFuzzer's, and set to 0 where no fuzz target is to run.
 """
 
@@ -21,7 +21,7 @@ import support
 
 PROGRAM = support.PROGRAMS / "memory_calls" / "memory_calls"
 SEED = int(os.environ.get("FARHEAP_CALLS_SEED", datetime.date.today().toordinal() * 1000))
-SECONDS = float(os.environ.get("FARHEAP_CALLS_SECONDS", 3600 if support.SOAK else 20))
+SECONDS = float(os.environ.get("FARHEAP_CALLS_SECONDS", 3600 if support.SOAK else 10))
 DEADLINE_S = 300
 ADDR_NO_RANDOMIZE = "setarch -R"  # the same addresses again, when a seed is repeated
 

@@ -169,16 +169,13 @@ class Packages(unittest.TestCase):
         self.need("node")
         self.compare(["node", self.write("script.js", NODE)])
 
-    def check_java(self, collector):
+    def test_java(self):
         self.need("javac", "java")
         subprocess.run(["javac", "-d", self.directory, self.write("Churn.java", JAVA)], check=True, capture_output=True)
-        self.compare(["java", f"-XX:+Use{collector}GC", "-Xms192m", "-Xmx192m", "-cp", self.directory, "Churn"])
-
-    def test_java_serial(self):
-        self.check_java("Serial")
-
-    def test_java_g1(self):
-        self.check_java("G1")
+        # Each fault mode meets each of them within four days.
+        for collector in support.of_today(("Serial", "G1"), support.DAY // 2):
+            with self.subTest(collector):
+                self.compare(["java", f"-XX:+Use{collector}GC", "-Xms192m", "-Xmx192m", "-cp", self.directory, "Churn"])
 
     @unittest.skipUnless(support.SOAK, "its compiler takes longer than the test: FARHEAP_SOAK=1")
     def test_cgo(self):
