@@ -102,9 +102,9 @@ TEST(server_link, a_question_that_is_given_up_is_not_waited_for) {
     const std::unique_ptr<device_link> link =
         server_link::assemble("tcp://silent:1", std::make_unique<silent_stream>(time, given_up), {}, times);
     const std::uint64_t began_ns = time.ns;
-    const link_answer got = link->ask(
-        {.op = wire::device_op::compute},
-        {.reach_ns = 60'000 * ms, .answer_ns = 60'000 * ms, .again = again, .given_up = &given_up});
+    const link_answer got =
+        link->ask({.op = wire::device_op::compute},
+                  {.reach_ns = 60'000 * ms, .answer_ns = 60'000 * ms, .again = again, .given_up = &given_up});
     EXPECT_EQ(got.how, link_answer::kind::unreachable);
     EXPECT_LE(time.ns - began_ns, 1300 * ms) << again;
   }
