@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "far/detail/api.h"
 #include "platform/runtime_thread.h"
@@ -29,20 +30,26 @@ bool may_be_threads(const char* path) {
   return end >= 4 && std::memcmp(path + end - 4, "task", 4) == 0;
 }
 
-// Whether this is the folder of this process's threads. Preserves errno.
-bool is_of_own_threads(const struct stat& about) {
+// The folder of this process's threads, if this is it. Preserves errno.
+std::optional<struct stat> own_threads_in(const struct stat& about) {
   const int saved_errno = errno;
   struct stat threads{};
   const bool found = true_fstatat(AT_FDCWD, "/proc/self/task", &threads, 0) == 0;
   errno = saved_errno;
-  return found && threads.st_dev == about.st_dev && threads.st_ino == about.st_ino;
+  if (!found || threads.st_dev != about.st_dev || threads.st_ino != about.st_ino) return std::nullopt;
+  return threads;
 }
 
-// Takes the threads of the runtime off, if it is about this process's threads. Returns `result`.
+// Takes the threads of the runtime off, if it is about this process's threads. Returns `result`. We count a thread from
+// before it starts, the kernel not before it has: so it is asked again when those that are starting have started.
 int without_own_threads(int result, const char* path, struct stat* about) {
-  const unsigned own_threads = platform::runtime_threads();
-  if (result != 0 || own_threads == 0 || !S_ISDIR(about->st_mode) || !may_be_threads(path)) return result;
-  if (is_of_own_threads(*about) && about->st_nlink > own_threads) about->st_nlink -= own_threads;
+  if (result != 0 || platform::runtime_threads() == 0 || !S_ISDIR(about->st_mode) || !may_be_threads(path))
+    return result;
+  if (platform::on_runtime_thread() || !own_threads_in(*about)) return result;
+  platform::wait_for_followers();
+  const unsigned ours = platform::runtime_threads();
+  const std::optional<struct stat> threads = own_threads_in(*about);
+  if (threads && threads->st_nlink > ours) about->st_nlink = threads->st_nlink - ours;
   return result;
 }
 
@@ -53,7 +60,7 @@ bool is_own_thread(DIR* folder, const dirent& entry) {
   const char* const end = std::from_chars(entry.d_name, entry.d_name + std::strlen(entry.d_name), number).ptr;
   if (*end != 0 || !platform::follows_identity(number) || platform::on_runtime_thread()) return false;
   struct stat about{};
-  return true_fstatat(dirfd(folder), "", &about, AT_EMPTY_PATH) == 0 && is_of_own_threads(about);
+  return true_fstatat(dirfd(folder), "", &about, AT_EMPTY_PATH) == 0 && own_threads_in(about).has_value();
 }
 
 }  // namespace

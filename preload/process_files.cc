@@ -16,9 +16,11 @@
 
 #include "base/quiet_write.h"
 #include "platform/runtime_thread.h"
+#include "platform/thread_identity.h"
 #include "preload/in_runtime.h"
 #include "preload/memory_file.h"
 #include "preload/resource_limits.h"
+#include "preload/runtime.h"
 
 namespace far::preload {
 namespace {
@@ -125,8 +127,10 @@ void replace(int descriptor, const char* name, edit change) {
 
 void show(int descriptor, const char* path, const char* name, edit change) {
   if (!std::string_view(path).ends_with(name)) return;
-  in_runtime([=] {
-    if (is_own_process_file(descriptor, name)) replace(descriptor, name, change);
+  on_runtime_stack([=] {  // the program's may be too small for the buffers
+    if (!is_own_process_file(descriptor, name)) return;
+    platform::wait_for_followers();  // or the kernel would not count yet what we count
+    replace(descriptor, name, change);
   });
 }
 
@@ -140,7 +144,9 @@ void show_program_limits(int descriptor, const char* path) noexcept {
 }
 
 void show_program_threads(int descriptor, const char* path) noexcept {
-  if (descriptor < 0 || platform::runtime_threads() == 0) return;
+  // A program that has restricted its system calls may die of those that a copy needs.
+  if (descriptor < 0 || platform::runtime_threads() == 0 || has_restricted_itself()) return;
+  if (platform::on_runtime_thread()) return;
   const int saved_errno = errno;
   show(descriptor, path, "stat", without_own_threads<threads_in_stat>);
   show(descriptor, path, "status", without_own_threads<threads_in_status>);

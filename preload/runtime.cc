@@ -504,6 +504,10 @@ void note_restriction() noexcept {
   the_runtime->restricted_thread.compare_exchange_strong(none, static_cast<pid_t>(syscall(SYS_gettid)));
 }
 
+bool has_restricted_itself() noexcept {
+  return the_runtime != nullptr && the_runtime->restricted_thread.load() != 0;
+}
+
 void report_at_exit() noexcept {
   if (the_runtime == nullptr) return;
   if (the_runtime->restricted_thread.load() != 0) return report_without_system_calls(*the_runtime);

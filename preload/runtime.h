@@ -33,6 +33,7 @@ void tell_before_exec() noexcept;
 // The calling thread is about to restrict its own system calls (restricted_program.h): what the process has left to
 // report at its end is no longer reported by the thread that ends it.
 void note_restriction() noexcept;
+[[nodiscard]] bool has_restricted_itself() noexcept;
 
 // Writes the exit line and the statistics file, once. For the ways out of a process that run no destructors.
 void report_at_exit() noexcept;

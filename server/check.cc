@@ -130,7 +130,8 @@ void examine_nodes(const std::string& root, findings& found) {
 void examine_limits(const options& chosen, findings& found) {
   rlimit descriptors{};
   const bool known = getrlimit(RLIMIT_NOFILE, &descriptors) == 0;
-  const std::uint64_t wanted = loop_settings().most_connections * std::uint64_t{chosen.threads} + other_descriptors;
+  const std::uint64_t wanted =
+      event_loop::most_descriptors(loop_settings()) * std::uint64_t{chosen.threads} + other_descriptors;
   const bool enough = known && descriptors.rlim_max >= wanted;
   found.push_back(
       {"descriptors", enough ? verdict::ok : verdict::note,

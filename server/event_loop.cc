@@ -34,7 +34,7 @@ std::uint64_t now() {
 }  // namespace
 
 event_loop::event_loop(const loop_settings& settings, quiescent_states& readers)
-    : settings_(settings), readers_(readers), all_(settings.most_connections + most_turned_away) {
+    : settings_(settings), readers_(readers), all_(most_descriptors(settings)) {
   const auto count = static_cast<std::uint32_t>(all_.size());
   for (std::uint32_t number = count; number-- > 0;) unused_.push_back(number);
   to_serve_.reserve(count);

@@ -31,6 +31,10 @@ class event_loop {
  public:
   // Starts the thread. `settings` outlives the loop.
   event_loop(const loop_settings& settings, quiescent_states& readers);
+  // How many connections it may have open at a time: those that it turns away, too.
+  [[nodiscard]] static std::uint32_t most_descriptors(const loop_settings& settings) {
+    return settings.most_connections + most_turned_away;
+  }
   // Requires: stopped by end_now().
   ~event_loop();
   event_loop(const event_loop&) = delete;

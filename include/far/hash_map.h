@@ -77,8 +77,8 @@ class hash_map {
   using copy_type = typename detail::copied<V>::type;
   // Called for each entry that leaves because of a limit, or with its object, after it has left. May use the map. Its
   // exceptions reach the caller that added or updated an entry; that change has happened all the same. An entry that
-  // left with its object is in the map again then, unless its key has been put meanwhile. If several throw, the first
-  // reaches the caller.
+  // left with its object is in the map again then, unless its key has been put meanwhile, or there is no memory for its
+  // place. If several throw, the first reaches the caller.
   using eviction_callback = typename state::eviction_callback;
 
   explicit hash_map(const tag& in, const Hash& hash_of = {}, const Equal& equal = {})

@@ -113,9 +113,12 @@ device_group::~device_group() {
   }
   ending_.notify_all();
   if (keeper_.joinable()) keeper_.join();
+  // To be reached again, too: the keeper has broken off what it waited for.
+  const std::uint64_t reach_ns = tier_.times.farewell_ns / 2;
+  const std::uint64_t answer_ns = tier_.times.farewell_ns - reach_ns;
   for (const copy& one : copies_) {
     const wire::device_request destruct{.op = device_op::destruct, .device = device_number, .call = ++calls_};
-    static_cast<void>(one.link->ask(destruct, {.reach_ns = 0, .answer_ns = tier_.times.farewell_ns, .again = false}));
+    static_cast<void>(one.link->ask(destruct, {.reach_ns = reach_ns, .answer_ns = answer_ns, .again = false}));
   }
 }
 
@@ -331,6 +334,8 @@ device_group::told device_group::give_up_doubtful(const wire::device_request& as
   const auto is_in_doubt = [](const copy& one) { return one.is_in_doubt; };
   const bool is_taken = reached.how == fate::answered;
   if (std::ranges::none_of(copies_, is_in_doubt) || !(is_taken || reached.how == fate::died)) return reached;
+  // The keeper has asked once only, and comes again: its patience with the silent ones ends in give_up_silent().
+  if (is_keeping_) return {fate::silent, {}, {}, device_error(reason::unreachable, "a copy of the device is silent")};
   told witness = ask_witness(is_taken ? asked : question(), reached.failure);
   if (witness.how != fate::answered) {
     return {fate::silent, {}, {}, device_error(reason::unreachable, witness.failure.what())};

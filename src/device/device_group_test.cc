@@ -453,5 +453,31 @@ TEST_F(Keeper, AsksOnceForAChangeInDoubt) {
   EXPECT_FALSE(repeats);
 }
 
+// It has asked once only, so its patience with the silent one has not begun to end.
+TEST_F(Keeper, GivesUpNoSilentCopyForAChangeInDoubt) {
+  std::atomic<bool> is_silent{true};
+  std::atomic<unsigned> heard{0};
+  std::atomic<unsigned> missed{0};
+  constructions = 1;
+  first = [&](const wire::device_request& asked, const device_link::patience&) {
+    if (asked.op != device_op::compute) return answered(device_outcome::ok);
+    const bool is_lost = heard.fetch_add(1) == 0;
+    return is_lost ? link_answer::failed(link_answer::kind::unreachable, "silent") : answered(device_outcome::ok);
+  };
+  second = [&](const wire::device_request& asked, const device_link::patience&) {
+    if (asked.op != device_op::compute || !is_silent) return answered(device_outcome::ok);
+    missed.fetch_add(1);
+    return link_answer::failed(link_answer::kind::unreachable, "silent");
+  };
+  device_group device(tier(), "sum", {});
+  ASSERT_EQ(device.copies(), 2u);
+  EXPECT_THROW(device.call({.op = device_op::compute}), device_error);
+  ASSERT_TRUE(wait_until([&] { return missed > 2; }));
+  EXPECT_EQ(device.copies(), 2u);
+  is_silent = false;
+  EXPECT_NO_THROW(device.call({.op = device_op::compute}));
+  EXPECT_EQ(device.copies(), 2u);
+}
+
 }  // namespace
 }  // namespace far::device_parts

@@ -102,7 +102,8 @@ link_answer server_link::ask(const wire::device_request& asked, const patience& 
       reached_at_ns = now();
     }
     if (got == outcome::forgotten) return link_answer::failed(kind::forgotten, why_);
-    if (got == outcome::refused) return link_answer::failed(kind::impossible, why_);
+    // A server that has taken us before may have too many connections for a moment, of which some are our own old ones.
+    if (got == outcome::refused && session_ == wire::session_id{}) return link_answer::failed(kind::impossible, why_);
     if (got == outcome::done && said.result == wire::status::ok) return {kind::answered, payload_, ""};
     if (got == outcome::done && said.result == wire::status::unknown_call) {
       return link_answer::failed(kind::impossible, peer_ + " has no devices; start its farheapd with --plugin FILE");

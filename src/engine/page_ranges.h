@@ -29,6 +29,8 @@ class page_ranges {
   void discard(page_range range);
   // The pages should lie on the same servers as others of this affinity, from the next time on that they leave.
   void keep_together(page_range range, backend::affinity with) { shared_.affinities.set(range, with); }
+  // Whether blocks can be guarded at all: not in a child that may not open a userfaultfd.
+  [[nodiscard]] bool can_guard() const { return shared_.serves_misses(); }
   // As in page_mover.
   [[nodiscard]] result<void> guard_source(page_range from) { return mover_.guard_source(from); }
   void move(page_range from, page_id to) { mover_.move(from, to); }

@@ -114,6 +114,7 @@ int memory_moves::move_parts(page_range range, address_map::parts& source, std::
   traits.kernel_marked = traits.is_marked();
   traits.reserved = traits.protection == PROT_NONE &&
                     std::all_of(source.begin(), source.end(), [](const auto& part) { return part.traits.reserved; });
+  if (!traits.reserved && !ranges_.can_guard()) return ENOMEM;  // before anything at the target is given up
   page_range target{0, static_cast<std::size_t>(new_count)};
   const int refused = take_target(how, traits.protection, &target);
   if (refused != 0) return refused;

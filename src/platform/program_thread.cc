@@ -13,15 +13,20 @@ namespace {
 // signal_shield, which changes the arithmetic mode, too: they calculate as the thread that starts them.
 class inherited_signals {
  public:
-  inherited_signals() noexcept {
-    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &blocked_on_program_threads, &before_, sizeof before_);
+  // Not by SIG_BLOCK: where a filter of system calls refuses it, there would be nothing to restore.
+  inherited_signals() noexcept
+      : is_known_(syscall(SYS_rt_sigprocmask, SIG_SETMASK, nullptr, &before_, sizeof before_) == 0) {
+    if (is_known_) restore_signals(before_ | blocked_on_program_threads);
   }
-  ~inherited_signals() { restore_signals(before_); }
+  ~inherited_signals() {
+    if (is_known_) restore_signals(before_);
+  }
   inherited_signals(const inherited_signals&) = delete;
   inherited_signals& operator=(const inherited_signals&) = delete;
 
  private:
   std::uint64_t before_ = 0;
+  const bool is_known_;
 };
 
 }  // namespace

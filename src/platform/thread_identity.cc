@@ -152,8 +152,12 @@ void unfollow_identity() noexcept {
   this_follower = nullptr;
 }
 
-bool follows_identity(pid_t thread) noexcept {
+void wait_for_followers() noexcept {
   static_cast<void>(wait_for_expected_followers());
+}
+
+bool follows_identity(pid_t thread) noexcept {
+  wait_for_followers();
   const std::uint64_t asked = number_of(thread);
   return std::any_of(followers.begin(), followers.end(), [=](const follower& entry) { return entry.who == asked; });
 }

@@ -23,6 +23,8 @@ void forget_expected_followers() noexcept;
 void follow_identity(std::uint64_t inherited) noexcept;
 // Before such a thread ends.
 void unfollow_identity() noexcept;
+// Waits until the threads that are expected follow, so that the kernel lists them: for some seconds at most.
+void wait_for_followers() noexcept;
 // Whether a thread of this process follows. Waits for those that are expected: the kernel may list them already.
 [[nodiscard]] bool follows_identity(pid_t thread) noexcept;
 

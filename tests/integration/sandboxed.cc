@@ -7,6 +7,7 @@
 // descriptors of a special kind, among them what the runtime wants in a child, and children read the memory.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -59,12 +61,26 @@ std::size_t sum_of(const std::vector<std::size_t>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), std::size_t{0});
 }
 
+// Whether a block that is to take the place of another is there, or both are as before and the errno says so.
+bool moves_or_stays() {
+  constexpr std::size_t bytes = std::size_t{1} << 20;
+  const auto block = [](int value) {
+    void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? nullptr : static_cast<char*>(std::memset(at, value, bytes));
+  };
+  char* const source = block(1);
+  char* const target = block(2);
+  if (source == nullptr || target == nullptr) return false;
+  if (mremap(source, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, target) == target) return target[bytes - 1] == 1;
+  return errno == ENOMEM && source[bytes - 1] == 1 && target[bytes - 1] == 2;
+}
+
 // Each generation reads what it has inherited, writes to it, and takes as much again, twice.
 int continue_in_children(std::vector<std::size_t> numbers, int generations) {
   std::printf("%zu\n", sum_of(numbers));
   for (std::size_t& number : numbers) ++number;
   const std::vector<std::size_t> more(numbers.size() * 2, 5);
-  std::printf("%zu %zu\n", sum_of(numbers), sum_of(more));
+  std::printf("%zu %zu, %s\n", sum_of(numbers), sum_of(more), moves_or_stays() ? "moved" : "lost by mremap()");
   if (generations == 0) return 0;
   const pid_t child = fork();
   if (child == 0) _exit(continue_in_children(std::move(numbers), generations - 1));
