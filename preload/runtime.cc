@@ -200,8 +200,7 @@ void report_for_restricted_thread(runtime& self) {
   self.report_is_wanted.store(false);
 }
 
-// Serves `farheap resize`, `stats`, `add-server` and `remove-server`, and does what must not be done by a thread that
-// resolves misses: under pressure, it takes freed memory back from jemalloc before the evictor writes it out.
+// Serves requests of control.h. Under pressure it takes freed memory back from jemalloc, for which no miss must wait.
 void run_control(runtime& self, control::control_server& server) {
   std::uint64_t evicted_before = 0;
   bool serving_peers = true;
@@ -509,10 +508,8 @@ bool has_restricted_itself() noexcept {
 }
 
 void report_at_exit() noexcept {
-  if (the_runtime == nullptr) return;
-  if (the_runtime->restricted_thread.load() != 0) return report_without_system_calls(*the_runtime);
-  if (in_borrowed_memory()) return;
-  if (the_runtime->reported.exchange(true)) return;
+  if (has_restricted_itself()) return report_without_system_calls(*the_runtime);
+  if (the_runtime == nullptr || in_borrowed_memory() || the_runtime->reported.exchange(true)) return;
   on_runtime_stack(write_reports);  // the program's may be too small
 }
 
