@@ -280,10 +280,9 @@ control_server::~control_server() {
   if (waker_ >= 0) close(waker_);
 }
 
-// The threads of `bringers_` are the parent's, so they can be neither used nor waited for, and the list stays as it is.
 void control_server::settle_in_child() noexcept {
   stop_listening();
-  static_cast<void>(bringers_.release());
+  bringers_->forget_threads();
 }
 
 void control_server::stop_listening() noexcept {

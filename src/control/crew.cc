@@ -1,6 +1,7 @@
 #include "control/crew.h"
 
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -19,6 +20,14 @@ crew::~crew() {
     if (is_left) platform::close_own_descriptor(one.peer_);
     platform::futex_wake_one(&one.state_);
     one.thread_.join();
+  }
+}
+
+// They can be neither joined nor detached here, so the objects that stand for them are left without an end.
+void crew::forget_threads() noexcept {
+  for (task& one : all_) {
+    new (&one.thread_) std::thread;
+    one.state_.store(task::state_idle);
   }
 }
 

@@ -49,10 +49,13 @@ class crew {
 
   // `work` answers the request, calls task::end() once, and closes the peer. `name`: of the threads; a literal.
   crew(const char* name, std::function<void(task&)> work);
-  // Waits for the requests under way. Not in the child of a fork, where the threads are the parent's.
+  // Waits for the requests under way.
   ~crew();
   crew(const crew&) = delete;
   crew& operator=(const crew&) = delete;
+
+  // In the child of a fork: the threads are the parent's, and so are the requests that they have.
+  void forget_threads() noexcept;
 
   // Whether a thread goes on with the request, and closes the peer. Never waits. Requires: one thread at a time calls
   // it, and the request has at most most_request_bytes.
