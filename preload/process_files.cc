@@ -144,7 +144,6 @@ void show_program_limits(int descriptor, const char* path) noexcept {
 }
 
 void show_program_threads(int descriptor, const char* path) noexcept {
-  // A program that has restricted its system calls may die of those that a copy needs.
   if (descriptor < 0 || platform::runtime_threads() == 0 || has_restricted_itself()) return;
   if (platform::on_runtime_thread()) return;
   const int saved_errno = errno;
