@@ -241,7 +241,7 @@ class Programs(unittest.TestCase):
     def test_grep(self):
         patterns = self.directory / "patterns"
         source = random.Random(5)
-        patterns.write_text("".join(source.randbytes(8).hex() + "\n" for _ in range(600_000 if support.SOAK else 12_000)))
+        patterns.write_text("".join(source.randbytes(8).hex() + "\n" for _ in range(600_000 if support.SOAK else 14_000)))
         text = self.make_text("text", 2000, 6)
         with text.open("a") as file:
             for pattern in patterns.read_text().split()[::100]:
