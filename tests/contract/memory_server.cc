@@ -1,6 +1,5 @@
 #include "memory_server.h"
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "platform/clock.h"
+#include "tests/support/loopback.h"
 
 namespace far::testing_support {
 namespace {
@@ -66,14 +66,8 @@ void memory_server::start() {
   require(listener_ >= 0, "socket");
   const int one = 1;
   require(setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0, "setsockopt");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port_);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  require(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0, "bind");
-  require(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes) == 0, "getsockname");
-  port_ = ntohs(address.sin_port);
+  const sockaddr_in address = loopback(port_.number());
+  require(bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0, "bind");
   require(listen(listener_, 16) == 0, "listen");
   stopping_.store(false);
   accepting_ = std::thread([this] { accept_connections(); });

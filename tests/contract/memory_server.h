@@ -11,6 +11,7 @@
 #include "server/protocol.h"
 #include "server/store.h"
 #include "server/token_book.h"
+#include "tests/support/reserved_port.h"
 #include "wire/tls.h"
 
 namespace far::testing_support {
@@ -32,7 +33,7 @@ class memory_server {
   memory_server& operator=(const memory_server&) = delete;
 
   // "127.0.0.1:40123".
-  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  [[nodiscard]] std::string address() const { return "127.0.0.1:" + std::to_string(port_.number()); }
 
   // As if it was killed: every connection ends, and nobody listens any more.
   void kill();
@@ -46,7 +47,7 @@ class memory_server {
   void accept_connections();
 
   const memory_server_options chosen_;
-  std::uint16_t port_ = 0;
+  const reserved_port port_;
   server::token_book tokens_;
   std::unique_ptr<wire::tls_context> security_;
   std::unique_ptr<server::store> store_;

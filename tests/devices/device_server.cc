@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -40,8 +39,8 @@ std::string next_line(int from) {
 
 }  // namespace
 
-device_server::device_server(std::vector<std::string> options, std::uint16_t port) {
-  std::vector<std::string> words{FARHEAPD, "--listen", "127.0.0.1:" + std::to_string(port), "--threads", "1"};
+device_server::device_server(std::vector<std::string> options, std::uint16_t port) : port_(port) {
+  std::vector<std::string> words{FARHEAPD, "--listen", host(), "--threads", "1"};
   words.insert(words.end(), options.begin(), options.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -60,9 +59,7 @@ device_server::device_server(std::vector<std::string> options, std::uint16_t por
   std::string line = next_line(ends[0]);
   if (line.starts_with("listening on shm:")) line = next_line(ends[0]);
   close(ends[0]);
-  const std::size_t colon = line.rfind(':');
-  if (colon != std::string::npos) port_ = static_cast<std::uint16_t>(std::atoi(line.c_str() + colon + 1));
-  FAR_CHECK(port_ != 0, "a server of a test does not listen");
+  FAR_CHECK(line == "listening on " + host(), "a server of a test does not listen");
 }
 
 device_server::~device_server() {

@@ -11,18 +11,21 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/reserved_port.h"
+
 namespace far::testing_support {
 
 class device_server {
  public:
-  // Starts farheapd with these options and a free port, and waits until it listens.
+  // Starts farheapd with these options and waits until it listens: on a port that is nobody else's as long as this
+  // lives, or on the port of one that has ended.
   explicit device_server(std::vector<std::string> options, std::uint16_t port = 0);
   ~device_server();
   device_server(const device_server&) = delete;
   device_server& operator=(const device_server&) = delete;
 
-  [[nodiscard]] std::string host() const { return "127.0.0.1:" + std::to_string(port_); }
-  [[nodiscard]] std::uint16_t port() const { return port_; }
+  [[nodiscard]] std::string host() const { return "127.0.0.1:" + std::to_string(port()); }
+  [[nodiscard]] std::uint16_t port() const { return port_.number(); }
   [[nodiscard]] pid_t process() const { return process_; }
   // The processes of its devices.
   [[nodiscard]] std::vector<pid_t> devices() const;
@@ -36,8 +39,8 @@ class device_server {
   int wait();
 
  private:
+  const reserved_port port_;
   pid_t process_ = -1;
-  std::uint16_t port_ = 0;
 };
 
 // Passes connections on to a server, and cuts them again and again.

@@ -16,9 +16,10 @@ namespace far::testing_support {
 // SO_REUSEADDR, as servers do.
 class reserved_port {
  public:
-  reserved_port() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  // Any port, or that one, which others may have reserved, too.
+  explicit reserved_port(std::uint16_t number = 0) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     const int yes = 1;
-    sockaddr_in address = loopback(0);
+    sockaddr_in address = loopback(number);
     socklen_t bytes = sizeof address;
     FAR_CHECK(setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
                   bind(socket_, reinterpret_cast<sockaddr*>(&address), bytes) == 0 &&
