@@ -21,7 +21,7 @@ SHOW = "import json, os, sys; print(json.dumps([dict(os.environ), os.getpid(), s
 def farheap(*arguments, **options):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FARHEAP_")}
     environment.update(options.pop("env", {}))
-    return subprocess.run([options.pop("command", FARHEAP), *arguments], capture_output=True, text=True, timeout=60,
+    return subprocess.run([options.pop("command", FARHEAP), *arguments], capture_output=True, text=True, timeout=240,
                           env=environment, stdin=subprocess.DEVNULL, **options)
 
 
@@ -155,7 +155,7 @@ class environment_test(command_test):
         started = subprocess.Popen([installed, "run", *options, "--", sys.executable, "-c", SHOW, "--", "-x", "a b"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.directory,
                                    env={**os.environ, **(env or {})})
-        out, err = started.communicate(timeout=60)
+        out, err = started.communicate(timeout=240)
         if "no permission for userfaultfd" in err:
             self.skipTest(err)
         self.assertEqual(started.returncode, 0, err)
@@ -251,13 +251,13 @@ class remote_test(command_test):
             listener.bind("\0farheap-%d" % os.getpid())
             listener.listen(1)
             started = subprocess.Popen([FARHEAP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            listener.settimeout(30)
+            listener.settimeout(240)
             peer, _ = listener.accept()
             with peer:
                 request = peer.recv(4096)
                 if reply is not None:
                     peer.send(reply)
-            out, err = started.communicate(timeout=60)
+            out, err = started.communicate(timeout=240)
             return request, started.returncode, out, err
 
     def test_resize(self):

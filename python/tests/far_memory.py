@@ -60,7 +60,7 @@ def run_in_child(body):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def run_program(text, *arguments, deadline_s=120, **environment):
+def run_program(text, *arguments, deadline_s=240, **environment):
     """Runs a program in a fresh interpreter that has this package."""
     package = pathlib.Path(farheap.__file__).parents[1]
     program = f"import sys; sys.path.insert(0, {str(package)!r})\n{textwrap.dedent(text)}"

@@ -34,7 +34,7 @@ class Auto(unittest.TestCase):
         process = support.start([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, text=True, preexec_fn=self.cgroup.join)
         self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait, 10)
+        self.addCleanup(process.wait, support.DEADLINE_S)
         self.addCleanup(support.end, process)
         return process
 
@@ -57,7 +57,7 @@ class Auto(unittest.TestCase):
             walk.wait_for_resident(lambda held: held < (LIMIT_MIB - NEIGHBOUR_MIB) * mib, "giving back")
             walk.wait_for_passes(1)
             neighbour.stdin.close()
-            self.assertEqual(neighbour.wait(30), 0)
+            self.assertEqual(neighbour.wait(support.DEADLINE_S), 0)
             walk.wait_for_resident(lambda held: held > WORKING_SET_MIB * mib, "growing again")
             outcome = walk.finish()
         self.assertEqual(outcome.code, 0, outcome)
@@ -70,7 +70,7 @@ class Auto(unittest.TestCase):
             with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as second:
                 # Parts become equal by small steps, which wait for a disk.
                 second.wait_for_resident(lambda held: held > LIMIT_MIB // 4 * mib, "the second getting its part",
-                                         beside=[first], deadline_s=120)
+                                         beside=[first])
                 for walk in (second, first):
                     outcome = walk.finish()
                     self.assertEqual(outcome.code, 0, outcome)
@@ -80,7 +80,7 @@ class Auto(unittest.TestCase):
         mib = support.MIB
         with Walk(WORKING_SET_MIB, "auto", cgroup=self.cgroup) as walk:
             walk.wait_for_passes(1)
-            outcome = support.run([support.FARHEAP, "resize", walk.pid(), "48M"], deadline_s=240)
+            outcome = support.run([support.FARHEAP, "resize", walk.pid(), "48M"])
             self.assertEqual(outcome.code, 0, outcome)
             walk.wait_for_resident(lambda held: held < 150 * mib, "shrinking to 48 MiB")
             walk.wait_for_passes(2)

@@ -148,8 +148,7 @@ def serving(command, end_signal=signal.SIGTERM):
 @contextlib.contextmanager
 def memcached():
     """The port of a real memcached."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = support.reserve_port()
     user = ["-u", "nobody"] if os.geteuid() == 0 else []
     process = support.start(["memcached", "-l", "127.0.0.1", "-p", str(port), "-t", "1", "-m", "64", *user])
 
@@ -385,9 +384,7 @@ class Load(unittest.TestCase):
         return support.run([support.BUILD / "bin" / "apps" / "cached-load", "--json", *options])
 
     def test_no_server(self):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        outcome = self.load("--port", port)
+        outcome = self.load("--port", support.reserve_port())
         self.assertEqual((outcome.code, outcome.out), (1, ""), outcome)
         self.assertIn("is a server running there?", outcome.err)
 

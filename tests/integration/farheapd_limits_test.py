@@ -32,25 +32,29 @@ class WrongTokens(unittest.TestCase):
         with token_file(TOKEN) as tokens, Server("--token-file", tokens, "--threads", "2", "--metrics",
                                                  "127.0.0.1:0") as server:
             with Client(server.port, source="127.0.0.2").shake_hands(token=TOKEN) as before:
-                said = [self.guess(server, "127.0.0.2", TOKEN + str(i)) for i in range(3 * BURST)]
+                said = []
+
+                def throttled():
+                    said.append(self.guess(server, "127.0.0.2", f"{TOKEN}{len(said)}"))
+                    return sum("throttled: " in one and "try again in a second" in one for one in said)
+
+                # One a second is heard: on a slow machine not all those after the first are throttled.
+                support.wait_until(lambda: throttled() >= BURST, "so many guesses were throttled")
                 self.assertIn("token: ", said[0])
-                # One a second is heard: on a slow machine not all the later ones are throttled.
-                self.assertTrue(any("throttled: " in one and "try again in a second" in one for one in said), said)
                 # Who is connected already goes on, and so do others.
                 self.assertEqual(before.allocate(0, 1), wire_client.OK)
                 with Client(server.port, source="127.0.0.3").shake_hands(token=TOKEN) as other:
                     self.assertEqual(other.allocate(0, 1), wire_client.OK)
-                tried = time.monotonic()
-                while time.monotonic() < tried + 90:
+                def is_heard():
                     try:
                         with Client(server.port, source="127.0.0.2").shake_hands(token=TOKEN):
-                            break
+                            return True
                     except Refused as refused:
                         self.assertIn("throttled: ", str(refused))
-                        time.sleep(0.1)
-                self.assertLess(time.monotonic() - tried, 60)
-            throttled = server.value('connection_endings_total{reason="throttled"}')
-            self.assertGreaterEqual(throttled, BURST)
+                        return False
+
+                support.wait_until(is_heard, "the right token was heard")
+            self.assertGreaterEqual(server.value('connection_endings_total{reason="throttled"}'), BURST)
             self.assertNotIn(TOKEN, server.log())
 
 
@@ -58,10 +62,9 @@ class TenantLimits(unittest.TestCase):
     """What a tenant may ask for; one that asks more waits, and nobody else does."""
 
     def ask_all(self, client, count):
-        """The seconds that so many requests took, all sent at once."""
+        """The seconds that so many requests took, all sent at once: also where the machine stalls, they come together."""
         began = time.monotonic()
-        for _ in range(count):
-            client.send(wire_client.PING)
+        client.send_raw(b"".join(wire_client.encode_message(wire_client.PING, cookie=number) for number in range(count)))
         for _ in range(count):
             self.assertEqual(client.receive().status, wire_client.OK)
         return time.monotonic() - began
@@ -158,17 +161,40 @@ class TlsBinding(unittest.TestCase):
 
 class Silence(unittest.TestCase):
     def test_it_ends_a_connection(self):
-        with Server("--threads", "1", "--silence", "4s") as server, server.welcome() as honest, server.welcome() as silent:
-            honest.allocate(0, 1)
+        # Where the machine stalls, whoever speaks all the time may be silent for longer than that.
+        self.assertTrue(any(self.ends_who_says_nothing(silence_s) for silence_s in (4, 30, 200)))
+
+    def ends_who_says_nothing(self, silence_s):
+        """False: the one that was to speak may have been silent itself."""
+        spoke = time.monotonic()
+        longest_s = 0
+        with Server("--threads", "1", "--silence", f"{silence_s}s") as server, server.welcome() as honest, \
+             server.welcome() as silent:
+            def speak():
+                nonlocal spoke, longest_s
+                speaks = time.monotonic()
+                try:
+                    self.assertEqual(honest.ask(wire_client.PING).status, wire_client.OK)
+                finally:
+                    longest_s = max(longest_s, time.monotonic() - spoke)
+                    spoke = speaks
 
             def is_told():
-                self.assertEqual(honest.ask(wire_client.PING).status, wire_client.OK)
+                speak()
                 return "silent" in server.log()
 
-            support.wait_until(is_told, "the log says silent")
-            self.assertTrue(silent.is_ended())
-            self.assertEqual(server.log().count("silent"), 1, server.log())
-            self.assertEqual(honest.read((0, 0, 4096)).payload, bytes(4096))
+            try:
+                honest.allocate(0, 1)
+                support.wait_until(is_told, "the log says silent", deadline_s=silence_s + support.DEADLINE_S)
+                self.assertTrue(silent.is_ended())
+                speak()
+                self.assertEqual(honest.read((0, 0, 4096)).payload, bytes(4096))
+                self.assertEqual(server.log().count("silent"), 1, server.log())
+            except (ConnectionError, AssertionError):
+                if longest_s < silence_s:
+                    raise
+                return False
+            return True
 
 
 if __name__ == "__main__":

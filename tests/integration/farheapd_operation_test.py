@@ -7,6 +7,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import unittest
@@ -92,7 +93,7 @@ class VersionSkew(unittest.TestCase):
                 server.process.send_signal(signal.SIGTERM)
                 self.assertEqual(client.receive().op, wire_client.DRAINING)
                 self.assertEqual(client.free(0, 1), wire_client.OK)
-                self.assertEqual(server.process.wait(60), 0)
+                self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
 
 
 class Logging(unittest.TestCase):
@@ -104,7 +105,7 @@ class Logging(unittest.TestCase):
             with server.client() as late:
                 self.assertTrue(late.is_ended())
             server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(server.process.wait(60), 0)
+            self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
             lines = [json.loads(line) for line in server.log().splitlines()]
         for line in lines:
             self.assertRegex(line["time"], r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
@@ -134,13 +135,105 @@ class Logging(unittest.TestCase):
                     self.assertEqual(client.allocate(0, 1), wire_client.OK)
                     client.ask(wire_client.CLOSE)
             process.send_signal(signal.SIGTERM)
-            self.assertEqual(process.wait(60), 0)
+            self.assertEqual(process.wait(support.DEADLINE_S), 0)
         finally:
             support.end(process)
-            process.wait(60)
+            process.wait(support.DEADLINE_S)
             process.stdout.close()
             os.close(reader)
             os.close(writer)
+
+
+class ServiceManager(unittest.TestCase):
+    """What systemd hears from a service of the type notify."""
+
+    def test_it_is_told_of_each_phase(self):
+        with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(support.DEADLINE_S)
+            path = pathlib.Path(directory, "notify")
+            manager.bind(str(path))
+            os.environ["NOTIFY_SOCKET"] = str(path)
+            try:
+                server = Server()
+            finally:
+                del os.environ["NOTIFY_SOCKET"]
+            with server:
+                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                server.process.send_signal(signal.SIGHUP)
+                self.assertIn(b"RELOADING=1", manager.recv(4096).splitlines())
+                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                server.process.send_signal(signal.SIGTERM)
+                self.assertIn(b"STOPPING=1", manager.recv(4096).splitlines())
+                self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
+
+    def test_abstract_sockets_and_managers_that_are_gone(self):
+        name = f"@farheapd-test-{os.getpid()}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.settimeout(support.DEADLINE_S)
+            manager.bind("\0" + name[1:])
+            os.environ["NOTIFY_SOCKET"] = name
+            try:
+                with Server():
+                    self.assertIn(b"READY=1", manager.recv(4096).splitlines())
+                manager.close()
+                with Server() as alone:
+                    support.wait_until(lambda: "the service manager cannot be told" in alone.log(), "it was logged")
+                    with alone.welcome() as client:
+                        self.assertEqual(client.allocate(0, 1), wire_client.OK)
+            finally:
+                del os.environ["NOTIFY_SOCKET"]
+
+
+class Stopping(unittest.TestCase):
+    def test_clients_are_told_and_waited_for(self):
+        with Server("--drain", "600s") as server, server.welcome() as client:
+            client.allocate(0, 1)
+            client.write(0, b"fetch me")
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(client.receive().op, wire_client.DRAINING)
+            self.assertEqual(client.allocate(1, 1), wire_client.STOPPING)
+            self.assertEqual(client.read((0, 0, 8)).payload, b"fetch me")
+            with server.client() as late, self.assertRaisesRegex(wire_client.Refused, "draining"):
+                late.shake_hands()
+            # Whoever lost its connection comes back for its bytes, and is told, too.
+            client.socket.close()
+            with server.welcome(session=client.session) as again:
+                self.assertEqual(again.receive().op, wire_client.DRAINING)
+                self.assertEqual(again.read((0, 0, 8)).payload, b"fetch me")
+                self.assertIsNone(server.process.poll())
+                self.assertEqual(again.free(0, 1), wire_client.OK)
+                # It still has its connection, and needs nothing any more.
+                self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
+            self.assertIn("stopped; no client had anything here", server.log())
+
+    def test_clients_that_are_away_may_come_back_within_their_grace(self):
+        with Server("--drain", "600s", "--grace", "500ms", "--metrics", "127.0.0.1:0") as server:
+            with server.welcome() as client:
+                client.allocate(0, 1)
+                server.process.send_signal(signal.SIGTERM)
+                self.assertEqual(client.receive().op, wire_client.DRAINING)
+            self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
+
+    def test_not_for_ever(self):
+        with Server("--drain", "500ms") as server, server.welcome() as client:
+            client.allocate(0, 2)
+            server.process.send_signal(signal.SIGINT)
+            self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
+            self.assertTrue(client.is_ended())
+            self.assertIn("clients had 4.00 MiB here", server.log())
+
+    def test_a_second_signal_ends_it_at_once(self):
+        with Server("--drain", "600s") as server, server.welcome() as client:
+            client.allocate(0, 1)
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(client.receive().op, wire_client.DRAINING)
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
+
+    def test_without_clients_at_once(self):
+        with Server("--drain", "600s") as server, server.welcome():
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
 
 
 if __name__ == "__main__":

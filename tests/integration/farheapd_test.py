@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -26,16 +25,18 @@ BLOCK_BYTES = 2 * MIB
 
 
 class Server:
-    """A farheapd on a port of its own. Use it in a `with` statement, which ends it."""
+    """A farheapd on a port of its own. Use it in a `with` statement, which ends it. Unless the arguments say otherwise, it is
+    patient, so that the test may be late where the machine stalls."""
 
     def __init__(self, *arguments, memory="64M"):
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = support.start([FARHEAPD, "--listen", "127.0.0.1:0", "--memory", memory, *arguments],
+        patience = [] if "--patience" in arguments else ["--patience", "60s"]
+        self.process = support.start([FARHEAPD, "--listen", "127.0.0.1:0", "--memory", memory, *patience, *arguments],
                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors, text=True)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on 127\.0\.0\.1:(\d+)\n", line)
         if not found:
-            self.process.wait(10)
+            self.process.wait(support.DEADLINE_S)
             raise AssertionError(f"farheapd did not start: {line!r} {self.log()}")
         self.port = int(found[1])
 
@@ -44,7 +45,7 @@ class Server:
 
     def __exit__(self, *_):
         support.end(self.process)
-        self.process.wait(20)
+        self.process.wait(support.DEADLINE_S)
         self.process.stdout.close()
         self.errors.close()
 
@@ -56,22 +57,48 @@ class Server:
         return Client(self.port, **options)
 
     def welcome(self, **options):
-        return Client(self.port).shake_hands(**options)
+        """A client that has shaken hands. An impatient server ends the connection of one that a stalled machine holds up in
+        the middle: again, then."""
+        limit = time.monotonic() + support.DEADLINE_S
+        while True:
+            began = time.monotonic()
+            client = Client(self.port)
+            try:
+                return client.shake_hands(**options)
+            except ConnectionError:
+                client.socket.close()
+                if not began + 1 < time.monotonic() < limit:
+                    raise
+            except BaseException:
+                client.socket.close()
+                raise
 
     def metrics(self):
-        return fetch(self.metrics_url() + "metrics")
+        return metrics_of(self.log())
 
     def metrics_url(self):
-        return re.search(r"metrics on (http://\S+)", self.log())[1]
+        return metrics_url(self.log())
 
     def value(self, name):
-        found = re.search(rf"^farheapd_{re.escape(name)} (\S+)$", self.metrics(), re.MULTILINE)
-        return float(found[1])
+        return value_in(self.metrics(), name)
 
 
 def fetch(url):
-    with urllib.request.urlopen(url, timeout=20) as answer:
+    with urllib.request.urlopen(url, timeout=support.DEADLINE_S) as answer:
         return answer.read().decode()
+
+
+def metrics_url(log):
+    """Where a server with --metrics answers, by its log."""
+    return re.search(r"metrics on (http://\S+)", log)[1]
+
+
+def metrics_of(log):
+    return fetch(metrics_url(log) + "metrics")
+
+
+def value_in(metrics, name):
+    return float(re.search(rf"^farheapd_{re.escape(name)} (\S+)$", metrics, re.MULTILINE)[1])
 
 
 def pattern(slot, count):
@@ -167,17 +194,31 @@ class Limits(unittest.TestCase):
             self.assertEqual(small.allocate(7, 1), wire_client.OK)
 
     def test_slots_outlive_their_connections_for_the_grace_period(self):
-        with Server("--grace", "8s", "--lease", "8s", "--metrics", "127.0.0.1:0") as server:
+        # Where the machine stalls, the client may come back too late.
+        self.assertTrue(any(self.slots_outlive_a_connection(lease_s) for lease_s in (8, 60, 300)))
+
+    def slots_outlive_a_connection(self, lease_s):
+        """False: the client has not come back within the lease."""
+        lease = f"{lease_s}s"
+        with Server("--grace", lease, "--lease", lease, "--metrics", "127.0.0.1:0") as server:
             with server.welcome() as client:
                 client.allocate(0, 3)
                 client.write(5, b"still here")
                 session = client.session
-            with server.welcome(session=session) as again:
-                self.assertEqual(again.read((5, 0, 10)).payload, b"still here")
-            support.wait_until(lambda: server.value("used_bytes") == 0, "the session has expired")
+                left = time.monotonic()
+            try:
+                with server.welcome(session=session) as again:
+                    self.assertEqual(again.read((5, 0, 10)).payload, b"still here")
+            except wire_client.Refused:
+                if time.monotonic() < left + lease_s:
+                    raise
+                return False
+            support.wait_until(lambda: server.value("used_bytes") == 0, "the session has expired",
+                               deadline_s=lease_s + support.DEADLINE_S)
             with server.client() as late, self.assertRaisesRegex(wire_client.Refused, "unknown session"):
                 late.shake_hands(session=session)
             self.assertEqual(server.value("sessions_expired_total"), 1)
+            return True
 
     def test_slots_outlive_the_grace_period_until_somebody_needs_the_memory(self):
         with Server("--grace", "100ms", "--metrics", "127.0.0.1:0", memory="16M") as server:
@@ -190,6 +231,7 @@ class Limits(unittest.TestCase):
             time.sleep(0.5)
             with server.welcome(session=session) as again:
                 self.assertEqual(again.read((5, 0, 10)).payload, b"still here")
+            support.wait_until(lambda: server.value("away_sessions") == 1, "the server has noticed again")
             time.sleep(0.5)
             with server.welcome() as other:
                 self.assertEqual(other.allocate(0, 4), wire_client.OK)
@@ -296,7 +338,7 @@ class Security(unittest.TestCase):
             process = support.start([FARHEAPD, "--memory", "64M", "--listen", "0.0.0.0:0", "--token-file", tokens],
                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
             self.addCleanup(process.stdout.close)
-            self.addCleanup(process.wait, 20)
+            self.addCleanup(process.wait, support.DEADLINE_S)
             self.addCleanup(support.end, process)
             self.assertRegex(process.stdout.readline(), r"^listening on 0\.0\.0\.0:\d+$")
 
@@ -329,8 +371,7 @@ class Security(unittest.TestCase):
                             "-keyout", key, "-out", certificate], check=True, capture_output=True)
             key.chmod(0o600)
             trust = ssl.create_default_context(cafile=certificate)
-            with Server("--tls-cert", certificate, "--tls-key", key, "--patience", "2s") as server, \
-                 server.client() as client:
+            with Server("--tls-cert", certificate, "--tls-key", key) as server, server.client() as client:
                 client.socket = trust.wrap_socket(client.socket, server_hostname="127.0.0.1")
                 self.assertEqual(client.socket.version(), "TLSv1.3")
                 client.shake_hands()
@@ -493,99 +534,7 @@ class Reloading(unittest.TestCase):
             server.process.send_signal(signal.SIGHUP)
             self.assertEqual(client.ask(wire_client.PING).status, wire_client.OK)
             client.ask(wire_client.CLOSE)
-            self.assertEqual(server.process.wait(60), 0)
-
-
-class ServiceManager(unittest.TestCase):
-    """What systemd hears from a service of the type notify."""
-
-    def test_it_is_told_of_each_phase(self):
-        with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-            manager.settimeout(60)
-            path = pathlib.Path(directory, "notify")
-            manager.bind(str(path))
-            os.environ["NOTIFY_SOCKET"] = str(path)
-            try:
-                server = Server()
-            finally:
-                del os.environ["NOTIFY_SOCKET"]
-            with server:
-                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
-                server.process.send_signal(signal.SIGHUP)
-                self.assertIn(b"RELOADING=1", manager.recv(4096).splitlines())
-                self.assertIn(b"READY=1", manager.recv(4096).splitlines())
-                server.process.send_signal(signal.SIGTERM)
-                self.assertIn(b"STOPPING=1", manager.recv(4096).splitlines())
-                self.assertEqual(server.process.wait(20), 0)
-
-    def test_abstract_sockets_and_managers_that_are_gone(self):
-        name = f"@farheapd-test-{os.getpid()}"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-            manager.settimeout(60)
-            manager.bind("\0" + name[1:])
-            os.environ["NOTIFY_SOCKET"] = name
-            try:
-                with Server():
-                    self.assertIn(b"READY=1", manager.recv(4096).splitlines())
-                manager.close()
-                with Server() as alone:
-                    support.wait_until(lambda: "the service manager cannot be told" in alone.log(), "it was logged")
-                    with alone.welcome() as client:
-                        self.assertEqual(client.allocate(0, 1), wire_client.OK)
-            finally:
-                del os.environ["NOTIFY_SOCKET"]
-
-
-class Stopping(unittest.TestCase):
-    def test_clients_are_told_and_waited_for(self):
-        with Server("--drain", "60s") as server, server.welcome() as client:
-            client.allocate(0, 1)
-            client.write(0, b"fetch me")
-            server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(client.receive().op, wire_client.DRAINING)
-            self.assertEqual(client.allocate(1, 1), wire_client.STOPPING)
-            self.assertEqual(client.read((0, 0, 8)).payload, b"fetch me")
-            with server.client() as late, self.assertRaisesRegex(wire_client.Refused, "draining"):
-                late.shake_hands()
-            # Whoever lost its connection comes back for its bytes, and is told, too.
-            client.socket.close()
-            with server.welcome(session=client.session) as again:
-                self.assertEqual(again.receive().op, wire_client.DRAINING)
-                self.assertEqual(again.read((0, 0, 8)).payload, b"fetch me")
-                self.assertIsNone(server.process.poll())
-                self.assertEqual(again.free(0, 1), wire_client.OK)
-                # It still has its connection, and needs nothing any more.
-                self.assertEqual(server.process.wait(60), 0)
-            self.assertIn("stopped; no client had anything here", server.log())
-
-    def test_clients_that_are_away_may_come_back_within_their_grace(self):
-        with Server("--drain", "600s", "--grace", "500ms", "--metrics", "127.0.0.1:0") as server:
-            with server.welcome() as client:
-                client.allocate(0, 1)
-                server.process.send_signal(signal.SIGTERM)
-                self.assertEqual(client.receive().op, wire_client.DRAINING)
-            self.assertEqual(server.process.wait(60), 0)
-
-    def test_not_for_ever(self):
-        with Server("--drain", "500ms") as server, server.welcome() as client:
-            client.allocate(0, 2)
-            server.process.send_signal(signal.SIGINT)
-            self.assertEqual(server.process.wait(60), 0)
-            self.assertTrue(client.is_ended())
-            self.assertIn("clients had 4.00 MiB here", server.log())
-
-    def test_a_second_signal_ends_it_at_once(self):
-        with Server("--drain", "600s") as server, server.welcome() as client:
-            client.allocate(0, 1)
-            server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(client.receive().op, wire_client.DRAINING)
-            server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(server.process.wait(60), 0)
-
-    def test_without_clients_at_once(self):
-        with Server("--drain", "600s") as server, server.welcome():
-            server.process.send_signal(signal.SIGTERM)
-            self.assertEqual(server.process.wait(60), 0)
+            self.assertEqual(server.process.wait(support.DEADLINE_S), 0)
 
 
 if __name__ == "__main__":

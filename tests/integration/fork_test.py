@@ -204,7 +204,7 @@ def memory_server(*options):
         raise RuntimeError("farheapd did not start")
     finally:
         support.end(server)
-        server.wait(60)
+        server.wait(support.DEADLINE_S)
         server.stdout.close()
 
 
@@ -350,7 +350,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 PROBE = """import json, subprocess, sys, time
 sys.path.insert(0, sys.argv[1])
 from fork_test import find_far_bytes
-limit = time.monotonic() + 60
+limit = time.monotonic() + 200
 while True:
     told = subprocess.run([sys.argv[2], "stats", "--json", sys.argv[3]], capture_output=True, text=True, check=True).stdout
     if find_far_bytes(json.loads(told)) <= 40 << 20 or time.monotonic() > limit:

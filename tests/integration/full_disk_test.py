@@ -15,11 +15,11 @@ BUDGET_MIB = 64
 
 
 def mount(*arguments):
-    return subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True, timeout=30)
+    return subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True, timeout=support.DEADLINE_S)
 
 
 def unmount(directory):
-    return subprocess.run(["umount", str(directory)], capture_output=True, timeout=30).returncode == 0
+    return subprocess.run(["umount", str(directory)], capture_output=True, timeout=support.DEADLINE_S).returncode == 0
 
 
 class FullDisk(unittest.TestCase):

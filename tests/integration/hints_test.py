@@ -58,7 +58,7 @@ class Hints(unittest.TestCase):
         for mode in ("thread", "inline"):
             with self.subTest(mode=mode):
                 outcome = support.run_far([self.programs["C"], str(SIZE_MIB), "into"], BUDGET, far="file:/var/tmp",
-                                          mode=mode, deadline_s=100)
+                                          mode=mode)
                 self.assertEqual(outcome.code, 0, outcome)
                 self.assertEqual(outcome.out, "0 wrong, hints bound\n")
 

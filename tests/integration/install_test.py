@@ -165,7 +165,7 @@ class Installed(unittest.TestCase):
                             ("man8/farheapd.8.gz", ["--listen", "--token-file", "127.0.0.1:7070"])):
             path = self.prefix / "share" / "man" / page
             if shutil.which("man"):
-                done = subprocess.run(["man", "--warnings", "-l", path], capture_output=True, text=True, timeout=60,
+                done = subprocess.run(["man", "--warnings", "-l", path], capture_output=True, text=True, timeout=support.DEADLINE_S,
                                       env={**os.environ, "MANWIDTH": "200", "LC_ALL": "C", "MANPAGER": "cat"})
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 text = done.stdout

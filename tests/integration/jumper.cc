@@ -55,7 +55,7 @@ void interrupt_memory_calls() {
   const itimerval each_ms{{0, 1000}, {0, 1000}};
   setitimer(ITIMER_REAL, &each_ms, nullptr);
   static_cast<void>(sigsetjmp(back, 1));
-  const time_t deadline = time(nullptr) + 60;
+  const time_t deadline = time(nullptr) + 200;
   while (seen < wanted_signals && time(nullptr) < deadline) {
     if (char* const left = piece) {
       piece = nullptr;

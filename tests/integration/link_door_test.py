@@ -25,7 +25,7 @@ class LinkDoor(unittest.TestCase):
         return process
 
     def finish(self, process):
-        out, err = process.communicate("\n", timeout=60)
+        out, err = process.communicate("\n", timeout=support.DEADLINE_S)
         self.assertEqual((process.returncode, out), (0, "0 wrong\n"), err)
         return err
 
@@ -100,7 +100,7 @@ class LinkDoor(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             traced = pathlib.Path(folder, "trace")
             outcome = support.run([support.FARHEAP, "trace", "--local", "64M", "--far", "memory:", "-o", traced, "--",
-                                   support.PROGRAMS / "linked", 16, 20000, 0, 3000000], deadline_s=120)
+                                   support.PROGRAMS / "linked", 16, 20000, 0, 3000000])
             self.assertEqual(outcome.code, 0, outcome)
             report = json.loads(self.ask("report", traced, "--json").out)
         source = (pathlib.Path(__file__).parent / "linked.cc").read_text().splitlines()

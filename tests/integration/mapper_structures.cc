@@ -349,7 +349,7 @@ void end_without_stack(const char* name, void (*handler)(int), void (*body)()) {
     action.sa_handler = handler;
     action.sa_flags = SA_NODEFER;
     sigaction(SIGSEGV, &action, nullptr);
-    alarm(20);
+    alarm(120);
     body();
     _exit(1);
   }

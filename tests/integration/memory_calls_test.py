@@ -74,7 +74,7 @@ class Accounting(unittest.TestCase):
     SLACK_BYTES = 4 * support.MIB
 
     def stats(self, pid):
-        answer = subprocess.run([support.FARHEAP, "stats", str(pid), "--json"], capture_output=True, text=True, timeout=60)
+        answer = subprocess.run([support.FARHEAP, "stats", str(pid), "--json"], capture_output=True, text=True, timeout=DEADLINE_S)
         self.assertEqual(answer.returncode, 0, answer.stderr)
         return json.loads(answer.stdout)
 

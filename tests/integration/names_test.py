@@ -20,7 +20,6 @@ class Relay:
     def __init__(self, address, port, server):
         self.server = ("127.0.0.1", server.port)
         self.listener = socket.create_server((address, port))
-        self.port = self.listener.getsockname()[1]
         self.ways = {}
         self.stopping, self.wake = socket.socketpair()
         self.thread = threading.Thread(target=self._serve, daemon=True)
@@ -106,14 +105,15 @@ class Names(support.ProgramsBesideFailures):
 
     def begin_and_move(self, server, to):
         """A program whose server's name leads to another address, and to what is there, once the server holds bytes."""
-        before = self.relay(PLACES[0], 0, server)
+        port = support.reserve_port(*PLACES)
+        before = self.relay(PLACES[0], port, server)
         self.name_places({"far.test": PLACES[0]})
-        process = self.begin_verifier(f"tcp://far.test:{before.port}?timeout=1s")
+        process = self.begin_verifier(f"tcp://far.test:{port}?timeout=1s")
         self.wait_until_far(process, server)
         before.close()
         self.name_places({"far.test": PLACES[1]})
-        self.relay(PLACES[1], before.port, to)
-        return process, before.port
+        self.relay(PLACES[1], port, to)
+        return process, port
 
     def test_a_server_that_moves_is_found_again(self):
         server = self.server()

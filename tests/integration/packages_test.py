@@ -232,7 +232,7 @@ class Packages(unittest.TestCase):
             support.wait_until(answers, f"{program[0]} listens: {log.read_text()[-500:]}", process=process)
             yield process
             process.send_signal(signal.SIGTERM)
-            self.assertIn(process.wait(timeout=60), (0, -signal.SIGTERM), log.read_text()[-2000:])
+            self.assertIn(process.wait(support.DEADLINE_S), (0, -signal.SIGTERM), log.read_text()[-2000:])
         finally:
             if process.poll() is None:
                 support.end(process)
@@ -258,7 +258,7 @@ class Packages(unittest.TestCase):
         redis.call("BGSAVE")
         for i in range(2000):
             redis.call("SET", f"key:{i * 7}", "written while it is saved")
-        support.wait_until(lambda: int(redis.call("LASTSAVE")) > before, "BGSAVE ends", deadline_s=120)
+        support.wait_until(lambda: int(redis.call("LASTSAVE")) > before, "BGSAVE ends")
         return digest
 
     def test_redis(self):

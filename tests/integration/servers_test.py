@@ -2,6 +2,7 @@
 again, added and missing beside them."""
 
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -15,6 +16,7 @@ import time
 import unittest
 
 import support
+from farheapd_test import metrics_of, value_in
 
 FARHEAPD = support.BUILD / "bin" / "farheapd"
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -25,7 +27,8 @@ class Server:
     """A farheapd, in a network namespace of its own or on loopback. Its address stays the same when it starts again."""
 
     def __init__(self, folder, namespace=None, address="127.0.0.1", port=0, options=(), grace="60s"):
-        self.folder, self.namespace, self.address, self.port = folder, namespace, address, port
+        self.folder, self.namespace, self.address = folder, namespace, address
+        self.port = port or support.reserve_port()
         self.options, self.grace = options, grace
         self.process = None
         self.start()
@@ -39,22 +42,24 @@ class Server:
                                           "1G", "--threads", "1", "--grace", self.grace, *protected, *self.options],
                                          stdout=subprocess.PIPE, stderr=errors, text=True)
         line = self.process.stdout.readline()
-        found = re.search(r"listening on .*:(\d+)", line)
-        if not found:
+        if not re.search(rf"listening on .*:{self.port}\n", line):
             raise RuntimeError(f"farheapd did not start: it printed {line!r}")
-        self.port = int(found[1])
 
     def signal(self, number):
         os.killpg(self.process.pid, number)
 
     def kill(self):
         support.end(self.process)
-        self.process.wait(10)
+        self.process.wait(support.DEADLINE_S)
         self.process.stdout.close()
 
     def log(self):
         """What the present process has said."""
         return self.errors.read_text(encoding="utf-8")
+
+    def value(self, name):
+        """A number that it counts; it has --metrics."""
+        return value_in(metrics_of(self.log()), name)
 
     def where(self):
         return f"{self.address}:{self.port}"
@@ -84,6 +89,15 @@ class Servers(support.ProgramsBesideFailures):
         """Waits until a server holds so much."""
         support.wait_until(lambda: support.resident_bytes(server.process.pid) >= size_bytes,
                            f"{server.where()} held {size_bytes >> 20} MiB", process=process)
+
+    def wait_until_whole(self, process):
+        """Until all servers answer and each page has all its copies: then the next server may fail."""
+        def is_whole():
+            told = support.run([support.FARHEAP, "stats", "--json", process.pid])
+            now = json.loads(told.out) if told.code == 0 else {}
+            return (now.get("away_servers"), now.get("lacking_copies")) == (0, 0)
+
+        support.wait_until(is_whole, "every page had its copies again", process=process)
 
     def far(self, servers, options="copies=2&timeout=2s"):
         return f"tcp://{','.join(server.where() for server in servers)}?{options}"
@@ -138,11 +152,11 @@ class CopiesOnThreeServers(Servers):
             servers[0].signal(signal.SIGSTOP)
             self.go_on(process, pause_s)
             servers[0].signal(signal.SIGCONT)
-            self.go_on(process, 3)
+            self.wait_until_whole(process)
             nets.cut(1, True)
             self.go_on(process, pause_s)
             nets.cut(1, False)
-            self.go_on(process, 4)
+            self.wait_until_whole(process)
             servers[2].kill()
             self.go_on(process, pause_s)
             servers[2].start()
@@ -181,14 +195,14 @@ class CopiesOnThreeServers(Servers):
 
         def kill_the_client(process, _chance):
             support.end(process)
-            process.wait(10)
+            process.wait(support.DEADLINE_S)
 
         self.play_rounds([self.server() for _ in range(2)], 2, kill_the_client)
 
 
 def add_server(process, where):
     return subprocess.run([support.FARHEAP, "add-server", str(process.pid), where], capture_output=True, text=True,
-                          timeout=60)
+                          timeout=support.DEADLINE_S)
 
 
 class ServersThatCome(Servers):
@@ -320,7 +334,7 @@ class OutOfReach(Servers):
         self.assertLessEqual(err.count("waits for pages on"), 1 + err.count("answers again"), err[-3000:])
 
     def test_whoever_prefers_to_fail_says_so(self):
-        process, _ = self.pause_all("&patience=500ms")
+        process, _ = self.pause_all("&patience=10s")
         process.wait(support.DEADLINE_S)
         out, err = self.texts()
         self.assertEqual(process.returncode, -signal.SIGABRT, err[-3000:])
@@ -332,26 +346,26 @@ class PausedClient(Servers):
     """A program that is stopped in a debugger, or with its container, for longer than servers wait for a word of it."""
 
     def pause(self, options=()):
-        server = self.server(grace="1s", options=["--silence", "1s", *options])
+        """Until the server has ended its connections."""
+        server = self.server(grace="1s", options=["--silence", "1s", "--metrics", "127.0.0.1:0", *options])
         process = self.begin_verifier(self.far([server], "timeout=20s"))
         self.wait_until_far(process, server)
         os.killpg(process.pid, signal.SIGSTOP)
+        support.wait_until(lambda: server.value("connections") == 0, "the program had been silent for too long")
         return process, server
-
-    def go_on_after(self, process, seconds):
-        time.sleep(seconds)
-        os.killpg(process.pid, signal.SIGCONT)
 
     def test_its_bytes_outlive_silence_and_grace(self):
         process, server = self.pause()
-        self.go_on_after(process, 5)
+        time.sleep(2)
+        os.killpg(process.pid, signal.SIGCONT)
         err = self.finish_verifier(process)
         self.assertIn("the connection is lost", err, "the pause was longer than the silence that the server allows")
         self.assertIn(f"{server.where()} answers again", err)
 
     def test_a_lease_that_is_over_ends_it_with_a_clear_message(self):
-        process, server = self.pause(["--lease", "2s"])
-        self.go_on_after(process, 6)
+        process, server = self.pause(["--lease", "15s"])
+        support.wait_until(lambda: server.value("sessions_expired_total") > 0, "the lease was over")
+        os.killpg(process.pid, signal.SIGCONT)
         process.wait(support.DEADLINE_S)
         out, err = self.texts()
         self.assertEqual(process.returncode, -signal.SIGABRT, err[-3000:])
@@ -372,7 +386,7 @@ class NamedTwice(Servers):
 class OneCopy(Servers):
     def test_a_lost_server_ends_the_program_with_a_clear_message(self):
         server = self.server()
-        process = self.begin_verifier(self.far([server], "timeout=1s&patience=2s"))
+        process = self.begin_verifier(self.far([server], "timeout=5s&patience=10s"))
         self.wait_until_far(process, server)
         server.kill()
         process.wait(support.DEADLINE_S)

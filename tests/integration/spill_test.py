@@ -135,7 +135,7 @@ class Spill(WithDirectory):
             # Its space was there from the start.
             self.assertGreaterEqual(facts.st_blocks * 512, 64 * MIB)
             server.process.kill()
-            server.process.wait(20)
+            server.process.wait(support.DEADLINE_S)
             self.assertEqual(list(self.disk.iterdir()), [])
 
     def test_options(self):
@@ -162,7 +162,7 @@ class Spill(WithDirectory):
 
     def test_a_limit_on_file_sizes_that_comes_later_loses_nothing(self):
         """Compressed blocks have no space reserved, and these cannot be compressed."""
-        with self.server("--spill-compress", "lz4", "--patience", "2s") as server, server.welcome() as client:
+        with self.server("--spill-compress", "lz4", "--patience", "10s") as server, server.welcome() as client:
             def limit(size_bytes):
                 resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (size_bytes, resource.RLIM_INFINITY))
             limit(16 * MIB)
@@ -187,10 +187,10 @@ class FullDisk(WithDirectory):
         done = self.mount("-t", "tmpfs", "-o", "size=16M", "farheap-test", self.disk)
         support.need(done.returncode == 0, f"a small disk cannot be mounted here: {done.stderr.strip()}")
         self.addCleanup(support.wait_until, lambda: subprocess.run(
-            ["umount", self.disk], capture_output=True, timeout=30).returncode == 0, f"unmounting {self.disk}")
+            ["umount", self.disk], capture_output=True, timeout=support.DEADLINE_S).returncode == 0, f"unmounting {self.disk}")
 
     def mount(self, *arguments):
-        return subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True, timeout=30)
+        return subprocess.run(["mount", *map(str, arguments)], capture_output=True, text=True, timeout=support.DEADLINE_S)
 
     def test_is_found_at_the_start(self):
         with self.assertRaisesRegex(AssertionError, "cannot reserve 64.0 MiB in .*No space"):
@@ -201,7 +201,7 @@ class FullDisk(WithDirectory):
         def mend():
             done = self.mount("-o", "remount,size=256M", self.disk)
             self.assertEqual(done.returncode, 0, done.stderr)
-        with self.server("--spill-compress", "lz4", "--patience", "2s") as server, server.welcome() as client:
+        with self.server("--spill-compress", "lz4", "--patience", "10s") as server, server.welcome() as client:
             self.check_full_disk(server, client, "No space", mend)
 
 

@@ -153,7 +153,7 @@ class Start(unittest.TestCase):
             os.close(for_nobody)
             command = support.farheap_command(["true"], BUDGET, mode=mode)
             # Python leaves SIGPIPE ignored to its children, unless it is told otherwise.
-            ended = subprocess.run([str(part) for part in command], stderr=end, restore_signals=True, timeout=60,
+            ended = subprocess.run([str(part) for part in command], stderr=end, restore_signals=True, timeout=support.DEADLINE_S,
                                    check=False)
             os.close(end)
             self.assertEqual(ended.returncode, 0, mode)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import pathlib
@@ -122,15 +123,26 @@ def wait_until(condition, expected, deadline_s=DEADLINE_S, process=None):
 _reserved = []  # sockets
 
 
-def reserve_port():
-    """A port of the loopback interface for one server after another, as long as this program runs. It is bound, though not
-    listened on, so the kernel gives it to nobody who asks for any port, or who connects. A server that names it may
-    listen there, because both say SO_REUSEADDR, as servers do."""
-    held = socket.socket()
-    _reserved.append(held)
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind(("127.0.0.1", 0))
-    return held.getsockname()[1]
+def reserve_port(*more_addresses):
+    """A port of the loopback interface for one server after another, as long as this program runs: of 127.0.0.1, and of
+    these addresses. It is bound, though not listened on, so the kernel gives it to nobody who asks for any port, or who
+    connects. A server that names it may listen there, because both say SO_REUSEADDR, as servers do."""
+    while True:
+        port = 0
+        held = []
+        try:
+            for address in ("127.0.0.1", *more_addresses):
+                held.append(socket.socket())
+                held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                held[-1].bind((address, port))
+                port = held[0].getsockname()[1]
+            _reserved.extend(held)
+            return port
+        except OSError as taken:
+            for one in held:
+                one.close()
+            if taken.errno != errno.EADDRINUSE or port == 0:
+                raise
 
 
 def resident_bytes(pid):

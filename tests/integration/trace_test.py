@@ -152,6 +152,7 @@ main()
 class Trace:
     """The content of a file (src/trace/format.h)."""
 
+    started: int
     pid: int
     sampled: int
     whole: bool = True
@@ -172,9 +173,9 @@ End = collections.namedtuple("End", "time misses hinted fetched recording_ns los
 
 def read_trace(path):
     data = path.read_bytes()
-    magic, version, page, _, budget, pid, sampled = struct.unpack_from("<8sIIQQII", data)
+    magic, version, page, started, budget, pid, sampled = struct.unpack_from("<8sIIQQII", data)
     assert (magic, version, page, budget) == (b"FARTRACE", 2, 4096, BUDGET), (magic, version, page, budget)
-    found = Trace(pid, sampled)
+    found = Trace(started, pid, sampled)
     at = 40
     while at + 8 <= len(data):
         kind, size = struct.unpack_from("<II", data, at)
@@ -264,10 +265,10 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(outcome.out, native.out, str(outcome))
         self.assertEqual(outcome.code, code, str(outcome))
         self.assertEqual(native.code, code - 256 if code < 0 else (128 - code if code > 128 else code))
-        files = sorted(directory.glob("misses-*.trace"), key=lambda path: path.stat().st_ctime_ns)
+        files = list(directory.glob("misses-*.trace"))
         self.assertIn(str(directory), outcome.err)
         self.assertEqual({path.stat().st_mode & 0o777 for path in files}, {0o600})
-        traces = [read_trace(path) for path in sorted(files, key=lambda path: int(path.stem.split("-")[1]))]
+        traces = sorted(map(read_trace, files), key=lambda trace: trace.started)
         for trace in traces:
             self.assertTrue(trace.whole)
         self.stats = support.json.loads(stats.read_text()) if stats.exists() else None

@@ -35,8 +35,8 @@ class Walk:
 
     def __exit__(self, *_):
         support.end(self.process)
-        self.process.wait(10)
-        self.reader.join(10)
+        self.process.wait(support.DEADLINE_S)
+        self.reader.join(support.DEADLINE_S)
         for file in (self.process.stdin, self.process.stdout, self.errors):
             file.close()
         self.directory.cleanup()
@@ -49,10 +49,10 @@ class Walk:
     def wait_for_passes(self, count):
         """Until the walker has gone `count` more times over all of its memory."""
         wanted = len(self.lines) + count
-        support.wait_until(lambda: len(self.lines) >= wanted, f"{count} more passes", deadline_s=120,
+        support.wait_until(lambda: len(self.lines) >= wanted, f"{count} more passes",
                            process=self.process)
 
-    def wait_for_resident(self, condition, expected, beside=(), deadline_s=240):
+    def wait_for_resident(self, condition, expected, beside=(), deadline_s=support.DEADLINE_S):
         """`beside`: other walks that have a part in it; they are in the message of a failure, too."""
         try:
             support.wait_until(lambda: condition(support.resident_bytes(self.pid())), expected, deadline_s, self.process)
@@ -76,7 +76,7 @@ class Walk:
 
     def wait_for_end(self):
         """Until the walker ends, by itself. Returns how it went."""
-        self.process.wait(120)
-        self.reader.join(10)
+        self.process.wait(support.DEADLINE_S)
+        self.reader.join(support.DEADLINE_S)
         stats = json.loads(self.stats_path.read_text()) if self.stats_path.exists() else None
         return support.Outcome(self.process.returncode, "".join(self.lines), self.error_text(), 0, stats)

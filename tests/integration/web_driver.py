@@ -49,7 +49,7 @@ class Browser:
 
     def find_port(self):
         """chromedriver chooses a free port, and says which."""
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + support.DEADLINE_S
         while time.monotonic() < limit:
             with open(self.output.name) as said:
                 text = said.read()
@@ -68,7 +68,7 @@ class Browser:
         # This stays on the machine, whatever proxy the environment names.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=60) as reply:
+            with opener.open(request, timeout=support.DEADLINE_S) as reply:
                 return json.load(reply)["value"]
         except urllib.error.HTTPError as failure:
             raise RuntimeError(f"{method} {path}: {failure.read().decode(errors='replace')[:1000]}") from None

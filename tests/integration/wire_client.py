@@ -10,6 +10,8 @@ import socket
 import struct
 import unittest
 
+import support
+
 HELLO, CHALLENGE, PROOF, WELCOME, REFUSE = range(1, 6)
 READ, WRITE, ALLOCATE, FREE, CAPACITY, CALL, PING, CLOSE = range(16, 24)
 DRAINING = 32
@@ -68,7 +70,7 @@ class Refused(Exception):
 class Client:
     """One connection. Every wait ends at a deadline; a connection that the server has ended raises ConnectionError."""
 
-    def __init__(self, port, host="127.0.0.1", deadline_s=20, receive_bytes=None, source=None):
+    def __init__(self, port, host="127.0.0.1", deadline_s=support.DEADLINE_S, receive_bytes=None, source=None):
         xxh3(b"")  # loads the library before the server's patience begins
         self.socket = socket.socket()
         if receive_bytes:
