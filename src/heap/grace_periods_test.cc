@@ -17,6 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 using detail::open_scope;
 
+constexpr std::chrono::minutes patience{2};  // a thread may have to wait for a busy machine
+
 // A thread in two scopes, one within the other, until it is told to leave them.
 class elsewhere {
  public:
@@ -58,7 +60,7 @@ class elsewhere {
 TEST(grace_periods, is_over_at_once_when_no_scope_is_open) {
   const grace_number number = all_scopes.stamp([](grace_number) { return true; });
   EXPECT_FALSE(all_scopes.is_over(number));
-  EXPECT_TRUE(all_scopes.wait_until_over(number, 1s));
+  EXPECT_TRUE(all_scopes.wait_until_over(number, patience));
   EXPECT_TRUE(all_scopes.is_over(number));
 }
 
@@ -71,7 +73,7 @@ TEST(grace_periods, waits_for_the_outermost_scope_that_was_open) {
     other.end_inner();
     EXPECT_FALSE(all_scopes.wait_until_over(number, 5ms));
   }
-  EXPECT_TRUE(all_scopes.wait_until_over(number, 1s));
+  EXPECT_TRUE(all_scopes.wait_until_over(number, patience));
 }
 
 TEST(grace_periods, does_not_wait_for_scopes_that_open_later) {
@@ -83,15 +85,15 @@ TEST(grace_periods, does_not_wait_for_scopes_that_open_later) {
     return asked;
   }();
   const elsewhere other;
-  EXPECT_TRUE(all_scopes.wait_until_over(number, 1s));
+  EXPECT_TRUE(all_scopes.wait_until_over(number, patience));
 }
 
 TEST(grace_periods, does_not_wait_for_the_callers_own_scope) {
   const grace_number number = all_scopes.stamp([](grace_number) { return true; });
   const open_scope mine;
   const auto start = std::chrono::steady_clock::now();
-  const bool over = all_scopes.wait_until_over(number, 30s);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+  const bool over = all_scopes.wait_until_over(number, 2 * patience);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, patience);
   static_cast<void>(over);  // it may have begun before
 }
 

@@ -118,7 +118,7 @@ class interrupted_test : public testing::Test {
       return true;
     });
     pages.cool(page);
-    ASSERT_TRUE(heap::scopes_without_log.wait_until_over(number, 10s));
+    ASSERT_TRUE(heap::scopes_without_log.wait_until_over(number, 120s));
   }
 
   // Prepares and runs the operation, interrupted at one block after the other, until it has no more. Returns how many

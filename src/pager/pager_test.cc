@@ -516,7 +516,7 @@ TEST_P(held_up, threads_that_wait_for_vforked_children_stop_nobodys_evictions) {
   constexpr std::size_t thread_count = 40;
   constexpr std::size_t bytes = 2 * budget;
   constexpr std::size_t share = 2 * mib;
-  constexpr std::chrono::seconds deadline{20};
+  constexpr std::chrono::seconds deadline{120};
   result<std::unique_ptr<pager>> created = pager::create(
       {.budget_bytes = budget, .far_uri = "file:", .mode = GetParam(), .where = options::eviction::at_miss});
   ASSERT_TRUE(created.ok()) << created.error().message;

@@ -85,7 +85,7 @@ TEST(ThreadIdentity, TheCLibraryReachesEveryThreadAllTheSame) {
 void expect_success(pid_t child) {
   int status = -1;
   pid_t ended = 0;
-  for (int tenths = 0; tenths < 300 && ended == 0; ++tenths) {
+  for (int tenths = 0; tenths < 1200 && ended == 0; ++tenths) {
     ended = waitpid(child, &status, WNOHANG);
     if (ended == 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -397,7 +397,7 @@ TEST_F(lost_containers, wait_for_slots_when_they_are_to_leave) {
   for (std::size_t i = 0; i < all.size(); i += 512) all.write(i, changed);
   const auto began = std::chrono::steady_clock::now();
   farheap().evict_all();
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(30)) << "not for ever";
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::minutes(4)) << "not for ever";
   heap::failing_tier().lend_later(0);
   EXPECT_EQ(all.read(512), changed);
   EXPECT_EQ(all.read(513), 513u);

@@ -65,14 +65,16 @@ class push_outs : public heap::real_pager_test<> {
 // pages are pushed out again.
 TEST_F(push_outs, end_soon_where_the_far_tier_has_no_room) {
   make();
+  const auto began = std::chrono::steady_clock::now();
   const std::uint64_t all = pages_asked();
   ASSERT_EQ(all, rows / page_bytes);
   change_a_page_of_each_question();
   heap::failing_tier().lend_later(~std::uint64_t{0});
-  const auto began = std::chrono::steady_clock::now();
+  const auto full = std::chrono::steady_clock::now();
   EXPECT_LT(pages_asked(), all);
-  // An attempt takes a second: trying on for all pages took 52.
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(28));
+  // An attempt takes a second: trying on for all pages took 52. A busy machine takes longer for the question itself,
+  // too.
+  EXPECT_LT(std::chrono::steady_clock::now() - full, std::chrono::seconds(28) + 10 * (full - began));
   heap::failing_tier().lend_later(0);
   // Those that are too many for now have come in.
   for (int i = 0; i < 40 && pages_asked() < all; ++i) {

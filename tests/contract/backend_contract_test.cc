@@ -320,7 +320,7 @@ TEST_P(backend_contract, the_event_descriptor_tells_of_completions) {
     ASSERT_EQ(queue->submit(batch), batch.size());
     while (queue->in_flight() > 0) {
       pollfd watched{.fd = descriptor, .events = POLLIN, .revents = 0};
-      ASSERT_EQ(::poll(&watched, 1, 30'000), 1) << "no event although transfers are in flight";
+      ASSERT_EQ(::poll(&watched, 1, 120'000), 1) << "no event although transfers are in flight";
       std::array<completion, 1> done;
       if (queue->poll(done) == 1) {
         EXPECT_EQ(done[0].error_code, 0);
@@ -348,7 +348,7 @@ TEST_P(backend_contract, the_event_descriptor_may_be_asked_for_late) {
   while (queue->in_flight() > 0) {
     pollfd watched{.fd = descriptor, .events = POLLIN, .revents = 0};
     if (descriptor >= 0) {
-      ASSERT_EQ(::poll(&watched, 1, 30'000), 1);
+      ASSERT_EQ(::poll(&watched, 1, 120'000), 1);
     }
     static_cast<void>(queue->poll(done));
   }

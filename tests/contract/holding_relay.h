@@ -62,7 +62,7 @@ class holding_relay {
       // The server may have ended it.
       static_cast<void>(send(relayed.server, relayed.held.data(), relayed.held.size(), MSG_NOSIGNAL));
       pollfd watched{.fd = relayed.server, .events = POLLIN, .revents = 0};
-      FAR_CHECK(poll(&watched, 1, 10'000) == 1, "the server answers, or has ended the connection");
+      FAR_CHECK(poll(&watched, 1, 120'000) == 1, "the server answers, or has ended the connection");
       relayed.held.clear();
     }
     return held;

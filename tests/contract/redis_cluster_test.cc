@@ -221,7 +221,7 @@ TEST_F(redis_cluster_with_replicas, a_replica_that_is_told_to_take_over_counts_a
 // Between two looks of the program its node has become a replica and a master again, in the process of before.
 TEST_F(redis_cluster_with_replicas, a_master_that_has_been_a_replica_meanwhile_counts_as_empty) {
   redis_test_cluster& cluster = *made_;
-  const auto far = open_part(cluster, "timeout=2s");
+  const auto far = open_part(cluster, "timeout=10s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id old = far->allocate(4).value();
   ASSERT_EQ(write_slot(*far, *queue, old, 1), 0);
@@ -259,7 +259,7 @@ TEST_F(redis_cluster_of_two, a_replica_that_was_attached_later_and_takes_over_co
 // has one is noticed, although it is attached only then.
 TEST_F(redis_cluster_of_two, a_failover_in_the_midst_of_a_migration_counts_as_one) {
   redis_test_cluster& cluster = *made_;
-  const auto far = open_part(cluster, "timeout=2s");
+  const auto far = open_part(cluster, "timeout=10s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id first = far->allocate(1024).value();
   ASSERT_EQ(write_slot(*far, *queue, first, 1), 0);
@@ -436,7 +436,7 @@ bool is_whole(backend& far) {
 
 TEST_F(redis_cluster_with_replicas, two_copies_outlive_one_master_after_the_other) {
   redis_test_cluster& cluster = *made_;
-  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   for (const std::size_t victim : {0u, 1u}) {
@@ -452,7 +452,7 @@ TEST_F(redis_cluster_with_replicas, two_copies_outlive_one_master_after_the_othe
 
 TEST_F(redis_cluster, copies_that_come_to_one_node_are_parted) {
   redis_test_cluster& cluster = *made_;
-  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   // All that was in the first node is in the second one now, with the other copies of much of it.
@@ -468,7 +468,7 @@ TEST_F(redis_cluster, copies_that_come_to_one_node_are_parted) {
 
 TEST_F(redis_cluster_of_two, a_master_that_joins_takes_part_unless_it_may_evict) {
   redis_test_cluster& cluster = *made_;
-  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
   copied_pages pages(*far, 3000);
   pages.write_all();
   const std::size_t evicting = cluster.add_node();
@@ -487,7 +487,7 @@ TEST_F(redis_cluster_of_two, a_master_that_joins_takes_part_unless_it_may_evict)
 
 TEST_F(redis_cluster, a_node_is_taken_out_of_use_by_its_address) {
   redis_test_cluster& cluster = *made_;
-  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
   // Those of the nodes among each other, by which strings move, apart, as well as the one that asks.
   const auto clients_of = [&](std::size_t node) {
     std::istringstream lines(cluster.node(node).command("CLIENT LIST"));
@@ -544,7 +544,7 @@ TEST_F(redis_cluster, a_node_is_taken_out_of_use_by_its_address) {
 
 TEST_F(redis_cluster, a_node_that_hangs_and_one_that_is_emptied_lose_nothing) {
   redis_test_cluster& cluster = *made_;
-  const auto far = open_all(cluster, "copies=2&timeout=500ms&capacity=64M");
+  const auto far = open_all(cluster, "copies=2&timeout=2s&capacity=64M");
   copied_pages pages(*far, 2000);
   pages.write_all();
   cluster.node(2).pause();

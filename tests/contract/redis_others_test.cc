@@ -147,7 +147,7 @@ TEST_F(redis_server, one_that_is_busy_with_a_script_is_waited_for) {
 // As a process that is stopped: nothing renews its leases.
 TEST_F(redis_server, a_program_that_stands_still_for_longer_than_its_lease_has_lost_its_pages) {
   const redis_test_server server;
-  const auto far = open_at(server, "timeout=20s&lease=4s");
+  const auto far = open_at(server, "timeout=20s&lease=15s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id slot = far->allocate(1).value();
   ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);

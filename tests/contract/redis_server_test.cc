@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,6 +28,7 @@
 #include "holding_relay.h"
 #include "platform/clock.h"
 #include "redis_fixture.h"
+#include "tests/support/eventually.h"
 #include "tests/support/redis_test_server.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/slot_transfers.h"
@@ -120,7 +122,7 @@ TEST_F(redis_server, what_a_restarted_server_reads_from_its_disk_is_not_ours) {
 
 TEST_F(redis_server, a_server_that_hangs_is_waited_for_until_the_timeout) {
   const redis_test_server server;
-  const auto far = open_at(server, "timeout=1s");
+  const auto far = open_at(server, "timeout=10s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id slot = far->allocate(1).value();
   ASSERT_EQ(write_slot(*far, *queue, slot, 1), 0);
@@ -154,7 +156,7 @@ TEST_F(redis_server, a_server_under_two_names_does_not_hold_both_copies) {
 TEST_F(redis_server, a_write_that_was_given_up_cannot_come_late) {
   const redis_test_server server;
   holding_relay relay(server.port());
-  result<std::unique_ptr<backend>> opened = open_port(relay.port(), "timeout=300ms&connections=1");
+  result<std::unique_ptr<backend>> opened = open_port(relay.port(), "timeout=10s&connections=1");
   ASSERT_TRUE(opened.ok()) << opened.error().message;
   backend& far = *opened.value();
   const auto queue = std::move(far.open_channel(8)).value();
@@ -324,39 +326,42 @@ TEST_F(redis_server, a_full_server_says_so_and_goes_on) {
   EXPECT_NE(again, no_slot);
 }
 
+// Whether a page is still there after one and a half leases of somebody who does nothing but renew them.
+bool outlives_its_lease(backend& far, channel& queue, slot_id slot, std::chrono::seconds lease) {
+  const auto until = std::chrono::steady_clock::now() + lease * 3 / 2;
+  while (std::chrono::steady_clock::now() < until) {
+    far.tend();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return read_slot(far, queue, slot) == 0;
+}
+
+// A stalled machine may be too late to renew a short one.
+bool holds_for_some_lease(const std::function<bool(std::chrono::seconds)>& holds) {
+  return holds(std::chrono::seconds(4)) || holds(std::chrono::seconds(16)) || holds(std::chrono::seconds(80));
+}
+
 TEST_F(redis_server, leases_are_renewed_while_the_program_lives_and_keys_go_with_it) {
   const redis_test_server server;
-  {
-    const auto far = open_at(server, "lease=4s&prefix=job42");
+  EXPECT_TRUE(holds_for_some_lease([&](std::chrono::seconds lease) {
+    const auto far = open_at(server, "prefix=job42&lease=" + std::to_string(lease.count()) + "s");
     const auto queue = std::move(far->open_channel(8)).value();
     const slot_id slot = far->allocate(1).value();
-    ASSERT_EQ(write_slot(*far, *queue, slot), 0);
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(6);
-    while (std::chrono::steady_clock::now() < until) {
-      far->tend();
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    EXPECT_EQ(read_slot(*far, *queue, slot), 0);
-    EXPECT_EQ(server.command("KEYS *").substr(0, 1), "*");
-    EXPECT_NE(server.command("DBSIZE"), ":0");
-  }
+    return write_slot(*far, *queue, slot) == 0 && outlives_its_lease(*far, *queue, slot, lease) &&
+           server.command("KEYS *").substr(0, 1) == "*" && server.command("DBSIZE") != ":0";
+  }));
   EXPECT_EQ(server.command("DBSIZE"), ":0") << "a program that ends deletes its keys";
 
   // One that crashes leaves them to their lease.
   const pid_t child = fork();
   if (child == 0) {
-    const auto far = open_at(server, "lease=4s");
+    const auto far = open_at(server, "lease=10s");
     _exit(far == nullptr || server.command("DBSIZE") == ":0" ? 1 : 0);
   }
   int status = -1;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  std::string left = ":1";
-  for (int i = 0; i < 1000 && left != ":0"; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    left = server.command("DBSIZE");
-  }
-  EXPECT_EQ(left, ":0");
+  EXPECT_TRUE(eventually([&] { return server.command("DBSIZE") == ":0"; }));
 }
 
 TEST_F(redis_server, refusals_say_what_to_do_and_not_the_password) {
@@ -431,13 +436,12 @@ TEST_F(redis_server, a_child_reads_over_connections_of_its_own) {
 }
 
 // The child's answer comes over a pipe, because its parent is not there any more.
-TEST_F(redis_server, a_child_keeps_what_its_parent_leaves) {
-  const redis_test_server server;
+bool keeps_what_its_parent_leaves(const redis_test_server& server, std::chrono::seconds lease) {
   std::array<int, 2> pipe_ends{};
-  ASSERT_EQ(pipe(pipe_ends.data()), 0);
+  EXPECT_EQ(pipe(pipe_ends.data()), 0);
   const pid_t parent = fork();
   if (parent == 0) {
-    const auto far = open_at(server, "lease=4s");
+    const auto far = open_at(server, "lease=" + std::to_string(lease.count()) + "s");
     auto queue = std::move(far->open_channel(8)).value();
     const slot_id slot = far->allocate(1).value();
     if (write_slot(*far, *queue, slot) != 0) _exit(1);
@@ -445,22 +449,22 @@ TEST_F(redis_server, a_child_keeps_what_its_parent_leaves) {
     static_cast<void>(queue.release());
     far->after_fork_in_child();
     const auto mine = std::move(far->open_channel(4)).value();
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(6);
-    while (std::chrono::steady_clock::now() < until) {
-      far->tend();
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    const char outcome = read_slot(*far, *mine, slot) == 0 ? 'r' : 'w';
+    const char outcome = outlives_its_lease(*far, *mine, slot, lease) ? 'r' : 'w';
     _exit(write(pipe_ends[1], &outcome, 1) == 1 ? 0 : 1);
   }
   close(pipe_ends[1]);
   int status = -1;
-  ASSERT_EQ(waitpid(parent, &status, 0), parent);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(waitpid(parent, &status, 0), parent);
   char outcome = '?';
-  EXPECT_EQ(read(pipe_ends[0], &outcome, 1), 1);
-  EXPECT_EQ(outcome, 'r');
+  const bool has_told = read(pipe_ends[0], &outcome, 1) == 1;
   close(pipe_ends[0]);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 && has_told && outcome == 'r';
+}
+
+TEST_F(redis_server, a_child_keeps_what_its_parent_leaves) {
+  const redis_test_server server;
+  EXPECT_TRUE(
+      holds_for_some_lease([&](std::chrono::seconds lease) { return keeps_what_its_parent_leaves(server, lease); }));
 }
 
 TEST_F(redis_server, with_two_copies_a_server_may_die) {

@@ -38,7 +38,7 @@ constexpr std::size_t slot_count = std::size_t{1} << 18;  // more than the layer
 constexpr std::size_t batch_slots = 64;
 constexpr std::size_t words_a_page = page_bytes / sizeof(std::uint64_t);
 constexpr std::uint64_t scribble = 0xeeeeeeeeeeeeeeee;
-constexpr std::chrono::seconds patience{30};
+constexpr std::chrono::seconds patience{120};
 // Groups move in steps, beside threads that never rest; on a busy machine, under a sanitizer, that takes its time.
 constexpr std::chrono::seconds patience_with_repair{240};
 

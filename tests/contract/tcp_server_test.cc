@@ -239,7 +239,7 @@ TEST(tcp_server, a_restarted_server_has_lost_its_slots_and_serves_new_ones) {
 
 TEST(tcp_server, a_server_that_is_gone_is_waited_for_until_the_timeout) {
   memory_server server({});
-  const auto far = open_at(server, "capacity=8M&timeout=300ms");
+  const auto far = open_at(server, "capacity=8M&timeout=10s");
   const auto queue = std::move(far->open_channel(8)).value();
   const slot_id slot = far->allocate(1).value();
   ASSERT_EQ(write_slot(*far, *queue, slot), 0);
@@ -327,7 +327,7 @@ TEST(tcp_server, who_sleeps_is_woken_though_another_channel_receives) {
     std::array<completion, 1> ended;
     pollfd watched{.fd = sleeper->event_descriptor(), .events = POLLIN, .revents = 0};
     do {
-      ASSERT_EQ(poll(&watched, 1, 10'000), 1) << "nobody woke the sleeper";
+      ASSERT_EQ(poll(&watched, 1, 120'000), 1) << "nobody woke the sleeper";
     } while (sleeper->poll(ended) == 0);
     ASSERT_EQ(ended[0].error_code, 0);
   }
@@ -347,7 +347,7 @@ TEST(tcp_server, who_sleeps_is_woken_by_what_was_received_before) {
   const request one{.op = operation::read, .slot = slot, .buffer = bytes.data()};
   ASSERT_EQ(sleeper->submit({&one, 1}), 1u);
   // Until the descriptor has been told of the reply, and tend() has taken that reply from the connection.
-  ASSERT_EQ(poll(&watched, 1, 10'000), 1);
+  ASSERT_EQ(poll(&watched, 1, 120'000), 1);
   far->tend();
   EXPECT_EQ(poll(&watched, 1, 0), 1) << "the completion is there, and nothing says so";
   std::array<completion, 1> ended;
@@ -441,7 +441,7 @@ TEST(tcp_server, a_child_that_destroys_the_far_tier_ends_nothing_of_its_parents)
     EXPECT_EQ(queue->poll(done), 0u);
     const request one{.op = operation::read, .slot = first, .buffer = bytes.data(), .cookie = 1};
     ASSERT_EQ(queue->submit({&one, 1}), 1u);
-    EXPECT_EQ(::poll(&watched, 1, 10'000), 1) << "nobody is told that the answer has come";
+    EXPECT_EQ(::poll(&watched, 1, 120'000), 1) << "nobody is told that the answer has come";
     while (queue->poll(done) == 0) queue->wait(second_ns);
     EXPECT_EQ(done[0].error_code, 0);
   }

@@ -33,7 +33,7 @@ class CachedTable : public ::testing::TestWithParam<cached_table::caching> {
 };
 
 TEST_P(CachedTable, IsAMapThatOutlivesAServer) {
-  const std::string tier = "tcp://" + servers[0]->host() + "," + servers[1]->host() + "?copies=2&timeout=2s";
+  const std::string tier = "tcp://" + servers[0]->host() + "," + servers[1]->host() + "?copies=2&timeout=10s";
   cached_table table(tier, GetParam(), 50, patient);
   std::map<std::string, std::string> expected;
   std::mt19937_64 random(11);
@@ -69,7 +69,7 @@ TEST_P(CachedTable, IsAMapThatOutlivesAServer) {
 
 // Whatever is in the cache costs no call: the servers may be gone.
 TEST_P(CachedTable, AnswersFromTheCache) {
-  cached_table table("tcp://" + servers[0]->host() + "?timeout=1s", GetParam(), 50, patient);
+  cached_table table("tcp://" + servers[0]->host() + "?timeout=10s", GetParam(), 50, patient);
   for (int i = 0; i < 50; ++i) table.put(std::to_string(i), "value");
   servers[0]->signal(SIGKILL);
   for (int i = 0; i < 50; ++i) EXPECT_EQ(table.get(std::to_string(i)), "value");

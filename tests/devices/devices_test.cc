@@ -235,12 +235,12 @@ TEST_P(Devices, ThatEndTheirProcessHarmNobodyElse) {
 
 TEST_P(Devices, ThatHangAreEndedAtTheirDeadline) {
   device bystander = make();
-  device made = make({.parameters = {}, .deadline = 3s});
+  device made = make({.parameters = {}, .deadline = 8s});
   const std::uint64_t its_process = number_in(made.ask(process));
   EXPECT_EQ(reason_of([&] { made.compute(hang); }), reason::timed_out);
   EXPECT_EQ(reason_of([&] { static_cast<void>(made.ask(value)); }), reason::lost);
   // Others are served while one hangs.
-  device slow = make({.parameters = {}, .deadline = 3s});
+  device slow = make({.parameters = {}, .deadline = 8s});
   std::thread hanging([&] { EXPECT_EQ(reason_of([&] { slow.compute(hang); }), reason::timed_out); });
   for (int i = 0; i < 100; ++i)
     EXPECT_EQ(number_in(bystander.compute(add, bytes_of(1))), static_cast<std::uint64_t>(i) + 1);
@@ -251,7 +251,7 @@ TEST_P(Devices, ThatHangAreEndedAtTheirDeadline) {
 
 TEST_P(Devices, ThatCannotBeConstructedSayWhy) {
   const auto construct = [&](std::string_view parameters) {
-    const auto deadline = parameters == "hang" ? 4s : 60s;
+    const auto deadline = parameters == "hang" ? 8s : 60s;
     return reason_of(
         [&] { device(tier(), "troublemaker", {.parameters = bytes_of(parameters), .deadline = deadline}); });
   };
@@ -370,7 +370,7 @@ TEST_P(Devices, ThatForkInACallAnswerOnce) {
 }
 
 TEST_P(Devices, DoNotKeepAServerFromEnding) {
-  device made(tier("?timeout=1s"), "troublemaker", {.parameters = {}, .deadline = generous});
+  device made(tier("?timeout=10s"), "troublemaker", {.parameters = {}, .deadline = generous});
   std::thread hanging([&] {
     const reason why = reason_of([&] { made.compute(hang); });
     EXPECT_TRUE(why == reason::unreachable || why == reason::lost || why == reason::timed_out) << static_cast<int>(why);

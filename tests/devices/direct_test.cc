@@ -115,7 +115,7 @@ TEST(DirectDevices, ThatEndInACallHarmNobodyElse) {
     EXPECT_EQ(reason_of([&] { static_cast<void>(asked->ask(misdeed)); }), reason::crashed) << misdeed;
     EXPECT_EQ(reason_of([&] { static_cast<void>(asked->ask(value)); }), reason::lost) << misdeed;
   }
-  const std::unique_ptr<device> hanging = make(tier, 3s);
+  const std::unique_ptr<device> hanging = make(tier, 8s);
   const pid_t its_process = process_of(*hanging);
   EXPECT_TRUE(is_direct(its_process));
   EXPECT_EQ(reason_of([&] { hanging->compute(hang); }), reason::timed_out);
@@ -225,7 +225,7 @@ TEST(DirectDevices, AreNotForEncryptedConnections) {
 
 TEST(DirectDevices, DoNotKeepAServerFromEnding) {
   device_server server(server_options());
-  const std::unique_ptr<device> made = make("tcp://" + server.host() + "?timeout=1s");
+  const std::unique_ptr<device> made = make("tcp://" + server.host() + "?timeout=10s");
   const pid_t its_process = process_of(*made);
   EXPECT_TRUE(is_direct(its_process));
   std::thread hanging([&] {

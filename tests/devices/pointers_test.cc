@@ -206,7 +206,7 @@ TEST_F(DevicePointers, WorkOnFibers) {
 
 TEST_F(DevicePointers, KeepWhatAServerThatIsAwayDoesNotTake) {
   constexpr std::uint64_t count = 20;
-  device hurried("tcp://" + server->host() + "?timeout=1s", "sorted");
+  device hurried("tcp://" + server->host() + "?timeout=5s", "sorted");
   device_objects<record> all(*farheap, hurried);
   for (std::uint64_t i = 0; i < count; ++i) all.at(i).write(record_of(i, i + 1));
   server->stop_with_devices();

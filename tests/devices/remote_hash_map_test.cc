@@ -174,7 +174,7 @@ TEST_P(RemoteHashMap, IsAMapThatOutlivesAServer) {
   for (int i = 0; i < 2; ++i) servers.push_back(start());
   runtime farheap(heap::small_runtime());
   remote_hash_map<std::uint64_t, wide> mine(
-      farheap, "tcp://" + servers[0]->host() + "," + servers[1]->host() + "?copies=2&timeout=1s", options());
+      farheap, "tcp://" + servers[0]->host() + "," + servers[1]->host() + "?copies=2&timeout=10s", options());
   EXPECT_EQ(mine.copies(), 2u);
   compare(farheap, mine, 1'500, [&] { servers[1]->signal(SIGKILL); });
 }
@@ -230,7 +230,7 @@ TEST_P(RemoteHashMap, OneRoundTripForManyKeys) {
 TEST_P(RemoteHashMap, WhatIsHereNeedsNoServer) {
   const auto server = start();
   runtime farheap(heap::small_runtime());
-  remote_hash_map<std::uint64_t, std::uint64_t> mine(farheap, "tcp://" + server->host() + "?timeout=1s", options());
+  remote_hash_map<std::uint64_t, std::uint64_t> mine(farheap, "tcp://" + server->host() + "?timeout=5s", options());
   for (std::uint64_t i = 0; i < 50; ++i) mine.put(i, i);
   server->signal(SIGKILL);
   for (std::uint64_t i = 0; i < 50; ++i) ASSERT_EQ(mine.get(i), i);

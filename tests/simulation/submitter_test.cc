@@ -281,7 +281,7 @@ TEST_F(submitter_test, who_pushes_pages_out_wakes_the_background_for_what_is_lef
     engine_->eviction().evict({0, 8}, engine::batch_pages, &asleep);
     done.store(true);
   });
-  for (int i = 0; i < 500 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int i = 0; i < 6000 && !done; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   EXPECT_TRUE(done) << "it waits for somebody who sleeps";
   while (!done) look(caller::of_runtime);
   pushing.join();

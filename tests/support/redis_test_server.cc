@@ -24,7 +24,7 @@
 namespace far::testing_support {
 namespace {
 
-constexpr int patience_ms = 10'000;
+constexpr int patience_ms = 120'000;
 
 int connect_to(std::uint16_t port) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

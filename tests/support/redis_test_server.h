@@ -14,7 +14,7 @@
 
 namespace far::testing_support {
 
-// Stops the test program with a message when the server does not start, or does not answer within ten seconds.
+// Stops the test program with a message when the server does not start, or does not answer within two minutes.
 class redis_test_server {
  public:
   // Whether there is one on this machine, and why tests are skipped where there is not.

@@ -77,7 +77,7 @@ class shm_untrusted_server {
   }
 
  private:
-  static constexpr int patience_ms = 10'000;
+  static constexpr int patience_ms = 120'000;
 
   void serve() {
     wait_for(listener_);

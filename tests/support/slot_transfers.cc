@@ -16,6 +16,7 @@ namespace far::testing_support {
 namespace {
 
 constexpr std::uint64_t wait_ns = 10'000'000;
+constexpr std::chrono::minutes longest{2};  // on a busy machine others may be late
 
 int transfer(backend::backend& far, backend::channel& queue, backend::operation op, backend::slot_id slot,
              std::span<std::byte> bytes) {
@@ -26,7 +27,7 @@ int transfer(backend::backend& far, backend::channel& queue, backend::operation 
                              .cookie = slot};
   EXPECT_EQ(queue.submit({&one, 1}), 1u);
   std::array<backend::completion, 1> done;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto until = std::chrono::steady_clock::now() + longest;
   while (queue.poll(done) == 0) {
     if (std::chrono::steady_clock::now() > until) return EDEADLK;
     queue.wait(wait_ns);
@@ -58,11 +59,13 @@ int read_slot(backend::backend& far, backend::channel& queue, backend::slot_id s
 }
 
 bool reached(backend::backend& far, const std::function<bool()>& condition) {
-  for (int i = 0; i < 3000 && !condition(); ++i) {
+  const auto until = std::chrono::steady_clock::now() + longest;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
     far.tend();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return condition();
+  return true;
 }
 
 }  // namespace far::testing_support

@@ -13,7 +13,7 @@ namespace far::testing_support {
 [[nodiscard]] std::byte content(backend::slot_id slot, std::size_t at, std::uint64_t generation = 0);
 
 // Writes the page of this slot and generation, while the far tier is tended. 0, an error code, or EDEADLK when there is
-// no outcome after half a minute.
+// no outcome after two minutes.
 [[nodiscard]] int write_slot(backend::backend& far, backend::channel& queue, backend::slot_id slot,
                              std::uint64_t generation = 0);
 
@@ -21,7 +21,7 @@ namespace far::testing_support {
 [[nodiscard]] int read_slot(backend::backend& far, backend::channel& queue, backend::slot_id slot,
                             std::uint64_t generation = 0);
 
-// Tends the far tier until the condition holds; false when it does not within some time.
+// Tends the far tier until the condition holds; false when it does not within two minutes.
 [[nodiscard]] bool reached(backend::backend& far, const std::function<bool()>& condition);
 
 }  // namespace far::testing_support

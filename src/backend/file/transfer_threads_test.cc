@@ -22,7 +22,7 @@ namespace far::backend {
 namespace {
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
-constexpr std::chrono::seconds deadline{20};
+constexpr std::chrono::seconds deadline{120};
 constexpr slot_id bad_slot = 1000;
 
 // Transfers that are under way until they are let go on. A read gives the number of its slot in every byte.
