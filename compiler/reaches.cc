@@ -5,15 +5,19 @@
 namespace far::compiler {
 
 scope_set scopes_around(const llvm::Loop& loop) {
-  scope_set found;
+  scope_set around;
+  scope_set inside;
   for (const llvm::BasicBlock& block : *loop.getHeader()->getParent()) {
-    if (loop.contains(&block)) continue;
     for (const llvm::Instruction& one : block) {
       const auto* const declares = llvm::dyn_cast<llvm::NoAliasScopeDeclInst>(&one);
-      if (declares != nullptr) found.insert(declares->getScopeList()->getOperand(0));
+      if (declares == nullptr) continue;
+      (loop.contains(&block) ? inside : around).insert(declares->getScopeList()->getOperand(0));
     }
   }
-  return found;
+  // Where LLVM has made two loops of one (loop unswitching), both declare the scopes of their iterations: one loop's
+  // declaration is outside of the other one.
+  for (const llvm::Metadata* const scope : inside) around.erase(scope);
+  return around;
 }
 
 llvm::MemoryLocation reach_of(const llvm::Instruction& access, const scope_set& around) {

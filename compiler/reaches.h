@@ -10,7 +10,7 @@ namespace far::compiler {
 
 using scope_set = llvm::SmallPtrSet<const llvm::Metadata*, 8>;
 
-// The scopes of `restrict` that are declared before the loop, and so hold for all of its iterations.
+// The scopes of `restrict` that are declared before the loop and not in it, and so hold for all of its iterations.
 [[nodiscard]] scope_set scopes_around(const llvm::Loop& loop);
 
 // Whatever the loop accesses by way of the access's pointer, or what a memcpy() or memset() writes, in all of its

@@ -245,6 +245,15 @@ static inline __attribute__((always_inline)) void triple(long* restrict to, cons
 void triple_all(long* a, size_t n) {
   for (size_t i = 0; i < n; ++i) triple(&a[i], &a[i + 1000]);
 }
+// With -O3 the loop is there twice, for either value of `mixes`, and so are the declarations of what `restrict` means.
+long triple_and_mix(long* a, size_t n, int mixes) {
+  long mixed = 0;
+  for (size_t i = 0; i < n; ++i) {
+    triple(&a[i], &a[i + 1000]);
+    if (mixes) mixed = (mixed ^ (long)i) * 31;
+  }
+  return mixed;
+}
 
 void copy_bytes(char* restrict to, const char* restrict from, size_t n) {
   memcpy(to, from, n);

@@ -15,6 +15,7 @@ void copy_bytes(char* restrict to, const char* restrict from, size_t n);
 void move_bytes(char* to, const char* from, size_t n);
 void set_bytes(char* to, int value, size_t n);
 long pick_rows(const long* a, const unsigned* const* rows, size_t count, size_t n);
+long triple_and_mix(long* a, size_t n, int mixes);
 
 static void expect(int condition, const char* condition_text, int line) {
   if (condition) return;
@@ -86,6 +87,21 @@ static void check_copies(void) {
   EXPECT(counted.calls == 0 && are_bytes(to, bytes, 5000));
   free(from);
   free(to);
+}
+
+// Numbers that the loop is going to read are not spoiled because an iteration alone has them apart.
+static void check_overlap(size_t n) {
+  enum { further = 1000 };
+  long* const numbers = malloc((n + further) * sizeof *numbers);
+  for (int mixes = 0; mixes < 2; ++mixes) {
+    for (size_t i = 0; i < n + further; ++i) numbers[i] = (long)i;
+    has_evicted = 1;
+    reset_counts();
+    EXPECT((triple_and_mix(numbers, n, mixes) != 0) == mixes);
+    EXPECT(counted.spoiled_bytes == 0);
+    for (size_t i = 0; i < n; ++i) EXPECT(numbers[i] == (long)(i + further) * 3);
+  }
+  free(numbers);
 }
 
 // Short rows tell of no stream, those up to 256 KiB once of all, and longer ones bit by bit; gathers are told of in
@@ -164,6 +180,7 @@ int main(void) {
   check_evictions(numbers, indices, n);
   check_rows(numbers, indices, n);
   check_copies();
+  check_overlap(n);
   puts("counted");
   free(numbers);
   free(a);

@@ -187,7 +187,7 @@ class Code(Directory):
         lines = [json.loads(line) for line in self.report.read_text().splitlines()]
         said = {(line["function"], line["why"]) for line in lines if line["kind"] == "stream" and "written" in line["why"]}
         self.assertLessEqual({(name, "overwritten, step 8") for name in ["triad", "smooth"]}, said)
-        kept = {"shift", "of_another", "of_another_type", "every_second", "in_sight", "triple_all"}
+        kept = {"shift", "of_another", "of_another_type", "every_second", "in_sight", "triple_all", "triple_and_mix"}
         self.assertEqual({name: why for name, why in said if name in kept},
                          {name: f"written, step {16 if name == 'every_second' else 8}" for name in kept})
 
