@@ -34,7 +34,7 @@ SLOW_PATH uint64_t __farheap_look(void) {
 }
 SLOW_PATH void __farheap_ahead(void) {}
 
-/* Of programs with such calls of their own. */
+/* Of programs with such calls of their own: the passes keep a reference to each that they replace (emit.h). */
 __attribute__((weak)) void* memcpy(void* restrict to, const void* restrict from, size_t bytes);
 __attribute__((weak)) void* memmove(void* to, const void* from, size_t bytes);
 __attribute__((weak)) void* memset(void* to, int value, size_t bytes);

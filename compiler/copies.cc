@@ -11,6 +11,12 @@ namespace {
 // Fewer bytes are not worth a report: a walk that is as short has none, either.
 constexpr std::uint64_t least_bytes = 4 * page_bytes;
 
+// The function of the C library that the code generator calls for it.
+llvm::StringRef function_of(const llvm::MemIntrinsic& call) {
+  if (llvm::isa<llvm::MemSetInst>(call)) return "memset";
+  return llvm::isa<llvm::MemMoveInst>(call) ? "memmove" : "memcpy";
+}
+
 // Why the call stays as it is; null if it is to be told.
 const char* why_not(const llvm::MemIntrinsic& call, llvm::ScalarEvolution& evolution) {
   if (call.isVolatile()) return "volatile";
@@ -19,14 +25,27 @@ const char* why_not(const llvm::MemIntrinsic& call, llvm::ScalarEvolution& evolu
   if (call.getDestAddressSpace() != 0 || (transfer != nullptr && transfer->getSourceAddressSpace() != 0)) {
     return "in an address space of its own";
   }
+  const llvm::GlobalValue* const own = call.getModule()->getNamedValue(function_of(call));
+  if (own != nullptr && own->hasLocalLinkage()) return "a call of a function of this file";
   const char* why = nullptr;
   if (may_be_far(call, call.getDest(), &why)) return nullptr;
   return transfer != nullptr && may_be_far(call, transfer->getSource(), &why) ? nullptr : why;
 }
 
+// Programs without the C library may have the function in a static library of their own.
+void keep_function_of(const llvm::MemIntrinsic& call, llvm::IRBuilder<>& at) {
+  llvm::Module& module = *at.GetInsertBlock()->getModule();
+  llvm::Type* second = at.getPtrTy();
+  if (llvm::isa<llvm::MemSetInst>(call)) second = at.getInt32Ty();
+  const llvm::StringRef name = function_of(call);
+  auto* const type = llvm::FunctionType::get(at.getPtrTy(), {at.getPtrTy(), second, at.getInt64Ty()}, false);
+  keep_reference(module, name, *llvm::cast<llvm::Constant>(module.getOrInsertFunction(name, type).getCallee()));
+}
+
 // In the place of the call: the argument registers are the same, so that the code does not grow.
 void tell(llvm::MemIntrinsic& call, emitter& emit) {
   llvm::IRBuilder<> at(&call);
+  keep_function_of(call, at);
   llvm::Value* const bytes = at.CreateZExtOrTrunc(call.getLength(), at.getInt64Ty());
   llvm::CallInst* told = nullptr;
   if (auto* const set = llvm::dyn_cast<llvm::MemSetInst>(&call)) {

@@ -5,6 +5,7 @@
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/TargetParser/Triple.h"
+#include "llvm/Transforms/Utils/ModuleUtils.h"
 #include "marks.h"
 
 namespace far::compiler {
@@ -306,6 +307,14 @@ bool may_be_far(const llvm::Instruction& access, const llvm::Value* pointer, con
 bool is_hot_variable(const llvm::Value* object) {
   const auto* const variable = llvm::dyn_cast<llvm::GlobalVariable>(object);
   return variable != nullptr && !variable->getValueType()->isPointerTy() && is_annotated(*variable, hot_mark);
+}
+
+void keep_reference(llvm::Module& module, llvm::StringRef function, llvm::Constant& address) {
+  const std::string name = ("farheap.kept." + function).str();
+  if (module.getNamedGlobal(name) != nullptr) return;
+  auto* const kept = new llvm::GlobalVariable(module, address.getType(), /*isConstant=*/true,
+                                              llvm::GlobalValue::PrivateLinkage, &address, name);
+  llvm::appendToUsed(module, {kept});
 }
 
 llvm::Value* pointer_of(llvm::Instruction& access) {

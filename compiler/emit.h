@@ -91,6 +91,10 @@ class emitter {
 // Whether it is a FAR_HOT variable whose own memory is meant: no pointer.
 [[nodiscard]] bool is_hot_variable(const llvm::Value* object);
 
+// Keeps the module's reference to a function that the support calls in the program's place. The support does so weakly,
+// which alone links nothing of a static library.
+void keep_reference(llvm::Module& module, llvm::StringRef function, llvm::Constant& address);
+
 // The address that the instruction accesses; null if it is no access.
 [[nodiscard]] llvm::Value* pointer_of(llvm::Instruction& access);
 

@@ -92,7 +92,6 @@ class reader {
   void mark(llvm::Value& pointer, const char* scope);
   void mark_loaded(llvm::Value& variable, const char* scope);
   void allocate_locally(llvm::Value& variable, const place& at);
-  void keep(llvm::Function& called);
   void allocate_locally(llvm::Value& stored, const place& at, unsigned depth);
   void warn(const place& at, const char* message);
 
@@ -161,17 +160,8 @@ void reader::allocate_locally(llvm::Value& stored, const place& at, unsigned dep
   function->setVisibility(llvm::GlobalValue::HiddenVisibility);
   function->setDSOLocal(true);
   call->setCalledFunction(function);
-  keep(*called);
+  keep_reference(module_, called->getName(), *called);
   changed_ = true;
-}
-
-// The support calls the operator weakly, which alone links none of a static library.
-void reader::keep(llvm::Function& called) {
-  const std::string name = ("farheap.kept." + called.getName()).str();
-  if (module_.getNamedGlobal(name) != nullptr) return;
-  auto* const kept = new llvm::GlobalVariable(module_, called.getType(), /*isConstant=*/true,
-                                              llvm::GlobalValue::PrivateLinkage, &called, name);
-  llvm::appendToUsed(module_, {kept});
 }
 
 // Marks the accesses by way of pointers that are loaded from the variable.

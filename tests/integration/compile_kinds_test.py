@@ -185,6 +185,42 @@ class Kinds(Directory):
         compiled(CLANGXX, "-O2", main, f"-Wl,-T,{more}", "-o", program)
         self.expect_prefetched(program)
 
+    def test_a_static_library_takes_the_place_of_the_c_library(self):
+        copies = self.source("copies.c", textwrap.dedent("""
+            typedef unsigned long size;
+            void* memcpy(void* to, const void* from, size bytes) {
+              for (size i = 0; i < bytes; ++i) ((char*)to)[i] = ((const char*)from)[i];
+              return to;
+            }
+            void* memset(void* to, int value, size bytes) {
+              for (size i = 0; i < bytes; ++i) ((char*)to)[i] = (char)value;
+              return to;
+            }
+        """))
+        alone = self.source("with-copies.c", textwrap.dedent("""
+            static char first[50000], second[50000];
+            char* volatile from = first;
+            char* volatile to = second;
+            volatile unsigned long bytes = sizeof first;
+            void _start(void) {
+              __builtin_memset(from, 9, bytes);
+              __builtin_memcpy(to, from, bytes);
+              __asm__ volatile("syscall" : : "a"(60), "D"(to[bytes - 1]));
+              __builtin_unreachable();
+            }
+        """))
+        part, archive, program = (self.directory / name for name in ["copies.o", "libcopies.a", "with-copies"])
+        compiled("clang-19", "-O2", "-ffreestanding", "-fno-builtin", "-c", copies, "-o", part)
+        compiled("ar", "rcs", archive, part)
+        options = ["-O2", "-fno-stack-protector", "-nostdlib", "-static", alone]
+        for compiler in ["clang-19", CLANG]:
+            for linker in ["bfd", "lld"] if shutil.which("ld.lld-19") else ["bfd"]:
+                with self.subTest(compiler, linker=linker):
+                    compiled(compiler, *options, f"-fuse-ld={linker}", archive, "-o", program)
+                    compiled(program, expected=9)
+            # A call of null would be worse than no program.
+            self.assertIn("undefined reference to `memcpy'", compiled(compiler, *options, "-o", program, expected=1))
+
     def test_coverage_counts_the_same(self):
         main = self.source("covered.cc", f"static inline long {FUNCTION}{PICK}")
         tools = {name: shutil.which(f"{name}-19") for name in ["llvm-profdata", "llvm-cov"]}
