@@ -390,10 +390,13 @@ void add_passes(std::string_view name, const request& wanted, std::vector<std::s
     fail(name, "-flto needs lld 19; leave " + wanted.linker + " out");
   }
   command.emplace_back("-fuse-ld=lld");
-  command.emplace_back("-Wl,--load-pass-plugin=" + plugin);
+  // Not by -Wl, which takes a comma in a path for the end of a word.
+  command.insert(command.end(), {"-Xlinker", "--load-pass-plugin=" + plugin});
   // The linker reads options before it loads passes, and would not know ours.
-  if (!options.empty()) command.emplace_back("-Wl,-mllvm,-load=" + plugin);
-  for (const std::string& option : options) command.emplace_back("-Wl,-mllvm," + option);
+  if (!options.empty()) options.insert(options.begin(), "-load=" + plugin);
+  for (const std::string& option : options) {
+    command.insert(command.end(), {"-Xlinker", "-mllvm", "-Xlinker", option});
+  }
 }
 
 // Adds the support. Also where nothing was instrumented: FARHEAP_LOCAL starts the runtime of every program. The library

@@ -105,6 +105,15 @@ int main(int count, char** names) {
         said = compiled(CLANG, f"@{outer}", expected=1)
         self.assertRegex(said, r"^farheap-clang: error: '@.*inner' leads to response files 64 deep; one includes itself\n$")
 
+    # -Wl takes a comma for the end of a word.
+    @unittest.skipUnless(shutil.which("ld.lld-19"), "there is no lld-19")
+    def test_paths_with_commas_reach_the_linker(self):
+        folder, program = self.directory / "one,two", self.directory / "commas"
+        folder.mkdir()
+        compiled(CLANG, "-O2", "-flto", f"--farheap-report={folder / 'report.json'}", SOURCES / "reader.c", "-o", program)
+        self.assertIn('"kind":"gather"', (folder / "report.json").read_text())
+        self.assertEqual(compiled(program, "pick"), "right\n")
+
     # Clang itself is the reference: it prints the words that it was given by a file in the text of a diagnostic.
     def test_words_of_response_files_are_those_that_clang_reads(self):
         texts = [r"""'a\'b' 'c\\d' "e\"f" g\ h""", r"""x'y "z' "p 'q" \'r""", "''a '' \"\" b", "a\r\nb\tc\vd", r"e\\f 'g\h'", "last\\"]
