@@ -57,8 +57,10 @@ def trace(script: Union[str, "os.PathLike[str]"], *arguments: str, local: str = 
         raise ValueError(f"there is no script {path}; give the path of a Python file")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="farheap-trace-") if output is None else output).absolute()
     tier = [] if far is None else ["--far", far]
+    # A script may write any bytes.
     done = subprocess.run([PROGRAMS / "farheap", "trace", "--local", local, "--sample", str(sample), "--output", folder, *tier,
-                           "--", sys.executable, path, *arguments], env=own_environment(), stderr=subprocess.PIPE, text=True)
+                           "--", sys.executable, path, *arguments], env=own_environment(), stderr=subprocess.PIPE,
+                          encoding="utf-8", errors="replace")
     made = Trace(folder, done.returncode, _summary_of(folder))
     if not made.report.is_file():
         message = done.stderr.strip().rpartition("farheap: error: ")[2]
@@ -73,4 +75,5 @@ def trace(script: Union[str, "os.PathLike[str]"], *arguments: str, local: str = 
 
 def _summary_of(folder: pathlib.Path) -> str:
     path = folder / "summary.txt"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    # Names of files are bytes, too.
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

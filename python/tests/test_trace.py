@@ -48,6 +48,13 @@ class Tracing(unittest.TestCase):
         self.assertIn("what it says", said.getvalue())
         self.opened.assert_not_called()
 
+    def test_a_script_may_write_any_bytes(self):
+        self.script.write_text(SCRIPT + "sys.stderr.buffer.write(b'caf\\xe9 au lait\\n')\n")
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            traced = farheap.trace(self.script, local="16M", far="memory:", output=self.folder / "misses", show=False)
+        self.assertEqual(traced.exit_code, 0)
+        self.assertIn("caf\N{REPLACEMENT CHARACTER} au lait", said.getvalue())
+
     def test_what_goes_wrong(self):
         with self.assertRaisesRegex(ValueError, "there is no script"):
             farheap.trace(self.folder / "other.py")
