@@ -88,8 +88,9 @@ struct timeline {
 
 struct report {
   std::vector<process_report> processes;
-  std::vector<line_report> lines;  // that miss, most misses first
-  std::size_t explaining = 0;      // so many of them are the fewest that explain explained_share
+  std::vector<std::string> empty_files;  // of processes that were killed at once, or had no room for a file
+  std::vector<line_report> lines;        // that miss, most misses first
+  std::size_t explaining = 0;            // so many of them are the fewest that explain explained_share
   double explained_share = 0;
   std::uint64_t misses = 0;             // recorded: those that no hint came before, without first touches
   std::uint64_t first_touches = 0;      // recorded

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "trace/profile.h"
@@ -59,12 +60,20 @@ result<report> read_reports(const std::string& dir, const analysis_options& opti
   const result<std::vector<std::string>> files = trace_files(dir);
   if (!files) return files.error();
   analyzer all(options);
+  std::vector<std::string> empty_files;
   for (const std::string& file : files.value()) {
+    std::error_code failure;
+    if (std::filesystem::file_size(file, failure) == 0) {
+      empty_files.push_back(file);
+      continue;
+    }
     const result<trace> one = read_trace(file);
     if (!one) return one.error();
     all.add(one.value());
   }
-  return all.finish();
+  report analysis = all.finish();
+  analysis.empty_files = std::move(empty_files);
+  return analysis;
 }
 
 result<void> write_report_files(const std::string& dir, const report& analysis) {

@@ -129,6 +129,15 @@ TEST_F(reports, a_directory_without_traces_and_one_that_is_not_there) {
   EXPECT_NE(write_reports(dir_ / "no").error().message.find("cannot read the directory"), std::string::npos);
 }
 
+TEST_F(reports, an_empty_trace_does_not_hide_the_others) {
+  write_hostile_trace();
+  std::ofstream(dir_ / "misses-8.trace").flush();
+  const result<std::string> summary = write_reports(dir_);
+  ASSERT_TRUE(summary.ok()) << summary.error().message;
+  EXPECT_NE(summary.value().find("40 misses in 1 process"), std::string::npos) << summary.value();
+  EXPECT_NE(summary.value().find("note: misses-8.trace is empty;"), std::string::npos) << summary.value();
+}
+
 TEST_F(reports, a_damaged_trace_is_named) {
   std::ofstream(dir_ / "misses-1.trace") << "not a trace, but long enough to have a header of 40 bytes or more";
   EXPECT_NE(write_reports(dir_).error().message.find("misses-1.trace"), std::string::npos);

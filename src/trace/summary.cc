@@ -67,6 +67,9 @@ std::string line_text(std::size_t number, const line_report& line) {
 
 std::string process_notes(const report& analysis) {
   std::string text;
+  for (const std::string& file : analysis.empty_files) {
+    text += fmt::format("note: {} is empty; its process was killed at once, or the disk was full\n", file_name(file));
+  }
   for (const process_report& process : analysis.processes) {
     const std::string name = file_name(process.file);
     if (process.cut_short) text += fmt::format("note: {} is cut short; its beginning is here\n", name);
