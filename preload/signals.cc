@@ -10,6 +10,7 @@
 #include "base/spin_lock.h"
 #include "pager/far_pager.h"
 #include "pager/inline_guard.h"
+#include "platform/cancellation.h"
 #include "platform/runtime_thread.h"
 #include "preload/runtime.h"
 #include "preload/syscall_stubs.h"
@@ -70,7 +71,11 @@ void on_sigbus(int number, siginfo_t* info, void* context) {
   {
     const undispatched_section section;
     std::optional<platform::runtime_mark> allocate_locally;
-    if (!misses.has_fibers()) allocate_locally.emplace();  // a fiber may continue on another thread
+    std::optional<platform::uncancelled> to_its_end;
+    if (!misses.has_fibers()) {  // a fiber may continue on another thread
+      allocate_locally.emplace();
+      to_its_end.emplace();
+    }
     misses.resolve_fault(info->si_addr, context);
   }
   errno = saved_errno;

@@ -11,6 +11,7 @@
 
 #include "base/spin_lock.h"
 #include "pager/miss_resolver.h"
+#include "platform/cancellation.h"
 #include "platform/runtime_thread.h"
 #include "platform/signal_shield.h"
 
@@ -57,7 +58,11 @@ void on_sigbus(int signal, siginfo_t* info, void* context) {
   miss_resolver* const misses = was_sent(*info) ? nullptr : resolver_of(info->si_addr);
   if (misses != nullptr && !is_of_foreign(*misses, info->si_addr)) {
     std::optional<platform::runtime_mark> allocate_locally;
-    if (!misses->has_fibers()) allocate_locally.emplace();  // a fiber may continue on another thread
+    std::optional<platform::uncancelled> to_its_end;
+    if (!misses->has_fibers()) {  // a fiber may continue on another thread
+      allocate_locally.emplace();
+      to_its_end.emplace();
+    }
     misses->resolve_fault(info->si_addr, context);
   } else {
     pass_on(signal, info, context);

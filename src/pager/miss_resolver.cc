@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "engine/thread_misses.h"
 #include "pager/miss_kind.h"
+#include "platform/cancellation.h"
 #include "platform/fault_context.h"
 
 namespace far::pager {
@@ -38,10 +39,9 @@ result<void> miss_resolver::add_fetchers() {
 }
 
 bool miss_resolver::resolve(engine::wanted_page wanted, miss_waiter::place from) noexcept {
-  const engine::miss::state reached =
-      host_.on_fiber() ? parked_->resolve(wanted, from)
-                       : engine::resolve_on_thread(engine_, host_, fetchers_, thread_streams, wanted);
-  return reached != engine::miss::state::lost;
+  if (host_.on_fiber()) return parked_->resolve(wanted, from) != engine::miss::state::lost;
+  const platform::uncancelled to_its_end;
+  return engine::resolve_on_thread(engine_, host_, fetchers_, thread_streams, wanted) != engine::miss::state::lost;
 }
 
 void miss_resolver::resolve_hardware_miss(page_id page, bool write) noexcept {

@@ -1,6 +1,7 @@
 // Keeps the program's signal handlers from running on this thread while it holds a lock of the runtime. A handler that
 // touched far memory then would wait for a miss that cannot be resolved without that lock. What the runtime calculates
-// meanwhile neither traps nor leaves a trace: the program's arithmetic goes on as if nothing had been in between.
+// meanwhile neither traps nor leaves a trace: the program's arithmetic goes on as if nothing had been in between. Nor
+// is the thread cancelled.
 #pragma once
 
 #include <signal.h>
@@ -9,8 +10,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "platform/arithmetic_mode.h"
+#include "platform/cancellation.h"
 
 namespace far::platform {
 
@@ -68,11 +71,13 @@ class signal_shield {
     outermost_ = true;
     hooks_ = installed_shield_hooks.load(std::memory_order_acquire);
     signals_before_ = hooks_ != nullptr ? hooks_->begin(&dispatch_before_) : block_signals();
+    uncancelled_.emplace();
     arithmetic_before_ = current_arithmetic_mode();
     set_arithmetic_mode(usual_arithmetic_mode);
   }
   void end() noexcept {
     set_arithmetic_mode(arithmetic_before_);
+    uncancelled_.reset();
     if (hooks_ != nullptr) {
       hooks_->end(signals_before_, dispatch_before_);
     } else {
@@ -82,6 +87,7 @@ class signal_shield {
 
   bool outermost_ = false;
   unsigned char dispatch_before_ = 0;
+  std::optional<uncancelled> uncancelled_;
   const shield_hooks* hooks_ = nullptr;
   std::uint64_t signals_before_ = 0;
   arithmetic_mode arithmetic_before_{};

@@ -2,9 +2,14 @@
 
 #include <fenv.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 
 #include <array>
+#include <atomic>
+#include <ctime>
+#include <thread>
 
 namespace far::platform {
 namespace {
@@ -62,6 +67,44 @@ TEST(signal_shield, ends_as_it_began_where_there_are_hooks) {
   EXPECT_EQ(ends[0].dispatch, 100);
   EXPECT_EQ(ends[1].signals, 1u);
   EXPECT_EQ(ends[1].dispatch, 101);
+}
+
+struct cancelled_thread {
+  std::atomic<bool> is_inside{false};
+  std::atomic<bool> may_leave{false};
+  std::atomic<bool> has_left{false};
+};
+
+// poll() is a cancellation point.
+void* wait_in_shield(void* context) {
+  auto& self = *static_cast<cancelled_thread*>(context);
+  {
+    const signal_shield outer;
+    const signal_shield inner;
+    self.is_inside = true;
+    while (!self.may_leave) poll(nullptr, 0, 1);
+  }
+  self.has_left = true;
+  pthread_testcancel();
+  return nullptr;
+}
+
+TEST(signal_shield, keeps_its_thread_from_being_cancelled) {
+  static cancelled_thread one;  // it outlives a thread that never ends
+  one.is_inside = one.may_leave = one.has_left = false;
+  pthread_t thread{};
+  ASSERT_EQ(pthread_create(&thread, nullptr, wait_in_shield, &one), 0);
+  while (!one.is_inside) std::this_thread::yield();
+  ASSERT_EQ(pthread_cancel(thread), 0);
+  poll(nullptr, 0, 20);
+  one.may_leave = true;
+  timespec deadline{};
+  clock_gettime(CLOCK_REALTIME, &deadline);
+  deadline.tv_sec += 60;
+  void* result = nullptr;
+  ASSERT_EQ(pthread_timedjoin_np(thread, &result, &deadline), 0);
+  EXPECT_TRUE(one.has_left);
+  EXPECT_EQ(result, PTHREAD_CANCELED);
 }
 
 double third_of(double number) {
