@@ -34,7 +34,7 @@ std::uint64_t now() {
 }  // namespace
 
 event_loop::event_loop(const loop_settings& settings, quiescent_states& readers)
-    : settings_(settings), readers_(readers), all_(most_descriptors(settings)) {
+    : settings_(settings), readers_(readers), all_(settings.most_connections + most_turned_away) {
   const auto count = static_cast<std::uint32_t>(all_.size());
   for (std::uint32_t number = count; number-- > 0;) unused_.push_back(number);
   to_serve_.reserve(count);
@@ -45,12 +45,13 @@ event_loop::event_loop(const loop_settings& settings, quiescent_states& readers)
 event_loop::~event_loop() {
   thread_.join();
   for (const newcomer& arrival : newcomers_) close(arrival.socket);
+  for (const newcomer& arrival : waiting_) close(arrival.socket);
 }
 
 void event_loop::adopt(int socket, std::string peer) {
   {
     const lock_guard guard(newcomers_lock_);
-    newcomers_.push_back({socket, std::move(peer)});
+    newcomers_.push_back({.socket = socket, .peer = std::move(peer)});
     has_newcomers_.store(true);
   }
   const lock_guard guard(transport_lock_);
@@ -98,6 +99,7 @@ void event_loop::run() {
     const std::uint64_t now_ns = now();
     if (count > 0) last_event_ns = now_ns;
     for (std::size_t i = 0; i < count; ++i) on_event(events[i], now_ns);
+    if (!waiting_.empty()) take_waiting(now_ns);
     if (has_newcomers_.load(std::memory_order_relaxed)) take_newcomers(now_ns);
     obey_orders();
     if (now_ns >= look_at_ns_) look_after_all(now_ns);
@@ -124,7 +126,29 @@ void event_loop::take_newcomers(std::uint64_t now_ns) {
     arrived.swap(newcomers_);
     has_newcomers_.store(false);
   }
-  for (newcomer& arrival : arrived) admit(arrival, now_ns);
+  for (newcomer& arrival : arrived) {
+    make_room_for_newcomers();
+    arrival.since_ns = now_ns;
+    if (may_wait(arrival, now_ns) && waiting_.size() < most_waiting) {
+      waiting_.push_back(std::move(arrival));
+    } else {
+      admit(arrival, now_ns);
+    }
+  }
+}
+
+// A turn has passed since they were looked at last, in which connections may have been closed.
+void event_loop::take_waiting(std::uint64_t now_ns) {
+  std::erase_if(waiting_, [&](newcomer& arrival) {
+    const bool waits = may_wait(arrival, now_ns);
+    if (!waits) admit(arrival, now_ns);
+    return !waits;
+  });
+}
+
+// A program that ends and one that begins come in any order: the end of the first is often seen last.
+bool event_loop::may_wait(const newcomer& arrived, std::uint64_t now_ns) const {
+  return is_full() && obeyed_ != end_orders && now_ns - arrived.since_ns < settings_.place_patience_ns;
 }
 
 // Those that are turned away have numbers of their own.
@@ -135,7 +159,6 @@ bool event_loop::is_full() const {
 // Connections are refused here and not by closing the listener, so that the refusal is logged and the peer is told why.
 // Of a crowd of them, only some are told.
 void event_loop::admit(newcomer& arrived, std::uint64_t now_ns) {
-  make_room_for_newcomers();
   const bool is_one_too_many = is_full();
   if (is_one_too_many && obeyed_ != end_orders) {
     log_limited("too many connections; refused " + arrived.peer, now_ns, log_level::warning, {.peer = arrived.peer});

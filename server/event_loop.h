@@ -25,15 +25,18 @@ struct loop_settings {
   bool use_io_uring = true;  // where it is permitted
   // How long a loop polls after the last event before it sleeps: waking up takes longer than most pauses.
   std::uint64_t spin_ns = 0;
+  // How long a newcomer waits for a place when all are taken: the connections of a client that has just ended may not
+  // be closed yet. It is checked at least every 50 ms.
+  std::uint64_t place_patience_ns = 100'000'000;
 };
 
 class event_loop {
  public:
   // Starts the thread. `settings` outlives the loop.
   event_loop(const loop_settings& settings, quiescent_states& readers);
-  // How many connections it may have open at a time: those that it turns away, too.
+  // How many connections it may have open at a time: those that wait for a place and those that it turns away, too.
   [[nodiscard]] static std::uint32_t most_descriptors(const loop_settings& settings) {
-    return settings.most_connections + most_turned_away;
+    return settings.most_connections + most_turned_away + most_waiting;
   }
   // Requires: stopped by end_now().
   ~event_loop();
@@ -70,13 +73,18 @@ class event_loop {
   struct newcomer {
     int socket;
     std::string peer;
+    std::uint64_t since_ns = 0;  // when the loop saw it first
   };
 
   // How many that are one too many hear why at a time. The rest only sees that its connection ends.
   static constexpr std::uint32_t most_turned_away = 16;
+  // How many wait for a place at a time: they keep descriptors of the server.
+  static constexpr std::uint32_t most_waiting = 64;
 
   void run();
   void take_newcomers(std::uint64_t now_ns);
+  void take_waiting(std::uint64_t now_ns);
+  [[nodiscard]] bool may_wait(const newcomer& arrived, std::uint64_t now_ns) const;
   void admit(newcomer& arrived, std::uint64_t now_ns);
   void make_room_for_newcomers();
   [[nodiscard]] bool is_full() const;
@@ -107,6 +115,7 @@ class event_loop {
   std::unique_ptr<transport> transport_;
   std::vector<served> all_;
   std::vector<std::uint32_t> unused_;
+  std::vector<newcomer> waiting_;        // for a place, the first first
   std::uint32_t turned_away_ = 0;        // of all_
   std::vector<std::uint32_t> to_serve_;  // at this turn
   std::vector<std::uint32_t> due_;       // those listed: to be served again before all are checked next

@@ -7,11 +7,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -93,7 +96,15 @@ class event_loop_test : public testing::TestWithParam<bool> {
     store_ = std::move(store::create(std::move(wanted))).value();
     protocol_.lent = store_.get();
     protocol_.tokens = &tokens_;
-    settings_ = {.protocol = &protocol_, .most_connections = 2, .use_io_uring = GetParam()};
+    start(0);
+  }
+  void start(std::uint64_t place_patience_ns) {
+    if (loop_) loop_->end_now();
+    loop_.reset();
+    settings_ = {.protocol = &protocol_,
+                 .most_connections = 2,
+                 .use_io_uring = GetParam(),
+                 .place_patience_ns = place_patience_ns};
     loop_ = std::make_unique<event_loop>(settings_, store_->readers());
   }
   void TearDown() override { loop_->end_now(); }
@@ -125,6 +136,53 @@ TEST_P(event_loop_test, a_client_that_is_one_too_many_hears_why) {
     return another.shake_hands() == "welcome";
   };
   EXPECT_TRUE(eventually(is_welcome)) << "there is room for another one again";
+}
+
+// As when a program ends, and the next one begins: the loop sees the end last.
+TEST_P(event_loop_test, a_newcomer_waits_for_a_place_that_is_about_to_be_free) {
+  start(60'000'000'000);
+  client first(*loop_);
+  std::optional<client> second(std::in_place, *loop_);
+  ASSERT_EQ(first.shake_hands(), "welcome");
+  for (int round = 0; round < 5; ++round) {
+    ASSERT_EQ(second->shake_hands(), "welcome");
+    auto third = std::make_unique<client>(*loop_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));  // the loop has seen it
+    second.reset();
+    ASSERT_EQ(third->shake_hands(), "welcome");
+    ASSERT_TRUE(third->is_served());
+    third.reset();
+    second.emplace(*loop_);
+  }
+  EXPECT_TRUE(first.is_served());
+}
+
+TEST_P(event_loop_test, a_newcomer_does_not_wait_for_long) {
+  start(1'000'000);
+  client first(*loop_);
+  client second(*loop_);
+  ASSERT_EQ(first.shake_hands(), "welcome");
+  ASSERT_EQ(second.shake_hands(), "welcome");
+  client third(*loop_);
+  EXPECT_NE(third.shake_hands().find("too many connections"), std::string::npos);
+}
+
+TEST_P(event_loop_test, of_a_crowd_some_wait_for_a_place) {
+  start(60'000'000'000);
+  client first(*loop_);
+  std::optional<client> second(std::in_place, *loop_);
+  ASSERT_EQ(first.shake_hands(), "welcome");
+  ASSERT_EQ(second->shake_hands(), "welcome");
+  std::vector<std::unique_ptr<client>> crowd;
+  for (int i = 0; i < 100; ++i) crowd.push_back(std::make_unique<client>(*loop_));
+  EXPECT_TRUE(crowd.back()->is_closed());
+  second.reset();
+  EXPECT_EQ(crowd.front()->shake_hands(), "welcome");
+  // Those that wait are let go with the loop.
+  loop_->end_now();
+  loop_.reset();
+  EXPECT_TRUE(crowd[1]->is_closed());
+  start(0);
 }
 
 // They could keep as many descriptors of the server.
