@@ -113,13 +113,13 @@ device_group::~device_group() {
   }
   ending_.notify_all();
   if (keeper_.joinable()) keeper_.join();
-  // To be reached again, too: the keeper has broken off what it waited for.
-  const std::uint64_t reach_ns = tier_.times.farewell_ns / 2;
-  const std::uint64_t answer_ns = tier_.times.farewell_ns - reach_ns;
+  device_link::patience last = farewell();
+  last.given_up = nullptr;  // that was about the keeper
   for (const copy& one : copies_) {
     const wire::device_request destruct{.op = device_op::destruct, .device = device_number, .call = ++calls_};
-    static_cast<void>(one.link->ask(destruct, {.reach_ns = reach_ns, .answer_ns = answer_ns, .again = false}));
+    static_cast<void>(one.link->ask(destruct, last));
   }
+  for (const copy& one : abandoned_) static_cast<void>(one.link->leave(last));
 }
 
 void device_group::look_after() {
@@ -166,6 +166,7 @@ void device_group::look_after_copies() {
   } else {
     for (copy& one : copies_) one.silent_since_ns = 0;
   }
+  end_abandoned();
   mend();
 }
 
@@ -251,6 +252,31 @@ device_link::patience device_group::for_copying() const {
           .answer_ns = tier_.times.longest_call_ns + tier_.times.slack_ns,
           .again = false,
           .given_up = given_up()};
+}
+
+// To be reached again, too: a link may be broken, and the keeper breaks off what it waits for.
+device_link::patience device_group::farewell() const {
+  const std::uint64_t reach_ns = tier_.times.farewell_ns / 2;
+  return {
+      .reach_ns = reach_ns, .answer_ns = tier_.times.farewell_ns - reach_ns, .again = false, .given_up = given_up()};
+}
+
+void device_group::abandon(std::unique_ptr<device_link> link, std::size_t server) {
+  if (!link->leave(farewell())) abandoned_.push_back({.link = std::move(link), .server = server});
+}
+
+// A server that is away for good costs a 128th of the time at most, until the lease is over.
+void device_group::end_abandoned() {
+  if (abandoned_.empty() || now() < leave_at_ns_) return;
+  const std::uint64_t began_ns = now();
+  std::erase_if(abandoned_, [this](const copy& one) { return !ends_ && one.link->leave(farewell()); });
+  leave_at_ns_ = now() + std::max(tier_.times.mending_pause_ns, 127 * (now() - began_ns));
+}
+
+bool device_group::end_abandoned_on(std::size_t server) {
+  const auto is_there = [&](const copy& one) { return one.server == server; };
+  std::erase_if(abandoned_, [&](const copy& one) { return is_there(one) && one.link->leave(farewell()); });
+  return std::ranges::none_of(abandoned_, is_there);
 }
 
 void device_group::drop(std::size_t which) {
@@ -397,6 +423,8 @@ std::unique_ptr<device_link> device_group::construct_on(std::size_t server, cons
   const told got = tell(*link.value(), construct, how);
   if (got.how != told::fate::answered || got.outcome != device_outcome::ok) {
     failures_.push_back(got.failure);
+    // It may have been constructed all the same.
+    if (got.how == told::fate::silent) abandon(std::move(link).value(), server);
     return nullptr;
   }
   if (is_used(server, link.value().get())) {
@@ -414,8 +442,14 @@ void device_group::mend() {
   for (std::size_t server = 0; server < tier_.servers.size() && copies_.size() < tier_.copies; ++server) {
     copy* const from = first_heard();
     if (from == nullptr || ends_) break;
-    std::unique_ptr<device_link> link = construct_on(server, little());
-    if (link && copy_contents(*from, *link)) copies_.push_back({.link = std::move(link), .server = server});
+    // Half a copy takes room that a new one may need.
+    std::unique_ptr<device_link> link = end_abandoned_on(server) ? construct_on(server, little()) : nullptr;
+    if (!link) continue;
+    if (copy_contents(*from, *link)) {
+      copies_.push_back({.link = std::move(link), .server = server});
+    } else {
+      abandon(std::move(link), server);
+    }
   }
   // Servers that cannot be reached are tried in a fifth of the time at most.
   mend_at_ns_ = now() + std::max(tier_.times.mending_pause_ns, 4 * (now() - began_ns));

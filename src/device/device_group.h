@@ -103,6 +103,14 @@ class device_group {
   [[nodiscard]] std::uint32_t deadline_ms() const;
   [[nodiscard]] std::uint64_t now() const { return tier_.times.clock->now_ns(); }
   void drop(std::size_t which);
+  // For a server to hear of the end of what it has.
+  [[nodiscard]] device_link::patience farewell() const;
+  // Has the server end a copy that is not used, now or when it can be told.
+  void abandon(std::unique_ptr<device_link> link, std::size_t server);
+  // Tells servers that could not be told before, unless that was a moment ago.
+  void end_abandoned();
+  // Returns whether the server has none any more.
+  [[nodiscard]] bool end_abandoned_on(std::size_t server);
   // nullptr: it cannot be constructed there, and failures_ says why.
   [[nodiscard]] std::unique_ptr<device_link> construct_on(std::size_t server, const device_link::patience& how);
   [[nodiscard]] bool is_used(std::size_t server, const device_link* link) const;
@@ -126,6 +134,8 @@ class device_group {
 
   mutable std::mutex lock_;
   std::vector<copy> copies_;
+  // Copies that were given up half made, and that their servers may have still.
+  std::vector<copy> abandoned_;
   std::uint64_t calls_ = 0;
   // A change that no copy has answered, while there were copies. Any of them may have taken it, so they may differ, and
   // it comes before everything else.
@@ -133,6 +143,7 @@ class device_group {
   std::vector<std::byte> unsettled_bytes_;
   bool is_keeping_ = false;  // it is the keeper's turn, for whose end the destructor waits
   std::uint64_t mend_at_ns_ = 0;
+  std::uint64_t leave_at_ns_ = 0;       // servers are told again that copies are abandoned
   std::uint64_t looked_at_ns_ = 0;      // after the copies
   std::vector<device_error> failures_;  // of the last constructions
 

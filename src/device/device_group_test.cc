@@ -29,9 +29,11 @@ struct fake_server {
   bool loses_replies = false;  // what arrives takes effect
   bool dies_of_changes = false;
   bool dies_of_questions = false;
+  bool has_room_for_one = false;
   bool has_ended = false;                          // the device's process, of which the server tells only when asked
   std::uint64_t silent_after = ~std::uint64_t{0};  // so many more calls
   bool has_device = false;
+  const void* owner = nullptr;  // the link over which it was constructed
   std::uint64_t sum = 0;
   std::uint64_t changed_by = 0;
   unsigned changes = 0;
@@ -65,11 +67,25 @@ class fake_link final : public device_link {
     if (to_.is_silent) return health::silent;
     return to_.has_device ? health::alive : health::forgotten;
   }
+  [[nodiscard]] bool leave(const patience& how) override {
+    if (to_.is_silent) time_.at_ns += how.reach_ns;
+    if (to_.is_silent) return false;
+    if (to_.owner == this) to_.has_device = false;
+    return true;
+  }
   [[nodiscard]] const std::string& peer() const override { return peer_; }
 
  private:
   wire::device_reply answer(const wire::device_request& asked) {
-    if (asked.op == device_op::construct) to_ = {.has_device = true, .changed_by = asked.call};
+    if (asked.op == device_op::construct) {
+      if (to_.has_room_for_one && to_.has_device) return {device_outcome::no_room, {}};
+      to_ = {.loses_replies = to_.loses_replies,
+             .has_room_for_one = to_.has_room_for_one,
+             .silent_after = to_.silent_after,
+             .has_device = true,
+             .owner = this,
+             .changed_by = asked.call};
+    }
     if (!to_.has_device || to_.has_ended) return {device_outcome::lost, {}};
     const bool is_deadly = asked.op == device_op::compute ? to_.dies_of_changes : to_.dies_of_questions;
     if (is_deadly && wire::is_operation(asked.op)) {
@@ -339,6 +355,73 @@ TEST_F(Group, MakesNoCopyWhileNoneIsHeard) {
   device.look_after();
   EXPECT_EQ(device.copies(), 2u);
   EXPECT_EQ(servers[1].sum, 5u);
+}
+
+// The server falls silent when it has half a copy, and another one has all of it then.
+class HalfACopy : public Group {
+ protected:
+  [[nodiscard]] device_tier two_of_three() {
+    wanted_copies = 3;
+    device_tier wanted = tier();
+    wanted.copies = 2;
+    return wanted;
+  }
+  void break_off_a_copy(device_group& device) {
+    EXPECT_EQ(add(device, 5), 5u);
+    servers[1] = {.silent_after = 1};
+    device.look_after();
+    EXPECT_EQ(device.copies(), 2u);
+    EXPECT_EQ(servers[2].sum, 5u);
+    EXPECT_TRUE(servers[1].has_device);
+    EXPECT_TRUE(servers[1].is_silent);
+  }
+};
+
+TEST_F(HalfACopy, IsEndedWhenItsServerCanBeTold) {
+  device_group device(two_of_three(), "sum", {});
+  break_off_a_copy(device);
+  time.at_ns += 1'000'000'000'000;
+  device.look_after();
+  EXPECT_TRUE(servers[1].has_device) << "it is still silent";
+  servers[1].is_silent = false;
+  time.at_ns += 1'000'000'000'000;
+  device.look_after();
+  EXPECT_FALSE(servers[1].has_device);
+  EXPECT_EQ(device.copies(), 2u);
+  EXPECT_EQ(add(device, 1), 6u);
+}
+
+TEST_F(HalfACopy, EndsWithTheDevice) {
+  {
+    device_group device(two_of_three(), "sum", {});
+    break_off_a_copy(device);
+    servers[1].is_silent = false;
+  }
+  EXPECT_FALSE(servers[1].has_device);
+}
+
+TEST_F(HalfACopy, MakesWayForAWholeOne) {
+  device_group device(tier(), "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  servers[1] = {.has_room_for_one = true, .silent_after = 1};
+  device.look_after();
+  EXPECT_EQ(device.copies(), 1u);
+  EXPECT_TRUE(servers[1].has_device);
+  servers[1].is_silent = false;
+  time.at_ns += 1'000'000'000'000;
+  device.look_after();
+  EXPECT_EQ(device.copies(), 2u);
+  EXPECT_EQ(servers[1].sum, 5u);
+}
+
+// Whose answer is lost: the server has the device, and the program does not know.
+TEST_F(HalfACopy, IsEndedWhereItsConstructionHadNoAnswer) {
+  device_group device(two_of_three(), "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  servers[1] = {.loses_replies = true};
+  device.look_after();
+  EXPECT_EQ(servers[2].sum, 5u);
+  EXPECT_FALSE(servers[1].has_device);
 }
 
 TEST_F(Group, RemembersWhichCopyWasSilentToAQuestion) {

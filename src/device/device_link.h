@@ -50,6 +50,11 @@ class device_link {
   enum class health : std::uint8_t { alive, silent, forgotten };
   [[nodiscard]] virtual health keep_alive() { return health::alive; }
 
+  // Has the server end all devices of this link now, whatever they are doing, over a new connection if need be. Nothing
+  // is asked over it after that. False: the server cannot be told, and keeps them for the lease. Links whose devices
+  // end with them tell nobody.
+  [[nodiscard]] virtual bool leave(const patience&) { return true; }
+
   // Of the server's process; all zero: unknown.
   [[nodiscard]] virtual wire::server_id identity() const { return {}; }
 

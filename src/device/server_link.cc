@@ -169,6 +169,21 @@ server_link::health server_link::keep_alive() {
   return got == outcome::done ? health::alive : health::silent;
 }
 
+// The end of the session ends its devices. So does that of its lease, which begins later than we heard of the server
+// last.
+bool server_link::leave(const patience& how) {
+  const bool is_over = (now() - heard_at_ns_) / ms > handshake_.welcome().lease_ms;
+  if (session_ == wire::session_id{} || (is_over && !is_connected_)) return true;
+  given_up_ = how.given_up;
+  wire::header said;
+  outcome got = connect(now() + how.reach_ns);
+  if (got == outcome::done) got = exchange(wire::opcode::close, {}, now() + how.answer_ns, &said);
+  if (got != outcome::done && got != outcome::forgotten) return false;
+  disconnect();
+  session_ = {};
+  return true;
+}
+
 server_link::outcome server_link::broken(const std::string& why) {
   why_ = peer_ + ": " + why;
   disconnect();

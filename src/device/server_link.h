@@ -42,6 +42,7 @@ class server_link final : public device_link {
 
   [[nodiscard]] link_answer ask(const wire::device_request& asked, const patience& how) override;
   [[nodiscard]] health keep_alive() override;
+  [[nodiscard]] bool leave(const patience& how) override;
   [[nodiscard]] wire::server_id identity() const override { return handshake_.identity(); }
   [[nodiscard]] const std::string& peer() const override { return peer_; }
 

@@ -11,6 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "backend/tcp/tcp_backend.h"
+#include "backend/tcp/tcp_uri.h"
+#include "device/server_link.h"
 #include "far/device.h"
 #include "tests/devices/device_server.h"
 
@@ -216,6 +219,34 @@ TEST_F(Copies, AreLostWithTheLastServer) {
       EXPECT_EQ(failure.why(), reason::lost) << failure.what();
     }
   }
+}
+
+// The connection has broken in the middle of a call, and the server is back: it keeps nothing for the lease.
+TEST_F(Copies, EndOnTheirServerWhenTheirLinkLeaves) {
+  device_server& server = *servers[0];
+  const backend::tcp_name name = backend::parse_tcp(backend::uri::parse("tcp://" + server.host()).value()).value();
+  const std::unique_ptr<device_parts::device_link> link =
+      device_parts::server_link::create(name.servers.front(), backend::tcp_trust::load(name.options).value()).value();
+  constexpr device_parts::device_link::patience long_one{.reach_ns = 60'000'000'000, .answer_ns = 60'000'000'000};
+  constexpr device_parts::device_link::patience short_one{
+      .reach_ns = 200'000'000, .answer_ns = 200'000'000, .again = false};
+  EXPECT_TRUE(link->leave(short_one)) << "it has never been there";
+  const std::string plugin = "\x0ctroublemaker";
+  const wire::device_request construct{.op = wire::device_op::construct,
+                                       .device = 1,
+                                       .call = 1,
+                                       .room_bytes = 4 << 20,
+                                       .bytes = std::as_bytes(std::span(plugin))};
+  using kind = device_parts::link_answer::kind;
+  ASSERT_EQ(link->ask(construct, long_one).how, kind::answered);
+  ASSERT_EQ(server.children(), 1u);
+  server.signal(SIGSTOP);
+  EXPECT_EQ(link->ask({.op = wire::device_op::read, .device = 1, .call = 2}, short_one).how, kind::unreachable);
+  EXPECT_FALSE(link->leave(short_one));
+  server.signal(SIGCONT);
+  EXPECT_TRUE(link->leave(long_one));
+  for (int i = 0; i < 3000 && server.children() > 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(server.children(), 0u);
 }
 
 // A server that is named twice has one copy.
