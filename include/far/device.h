@@ -55,7 +55,8 @@ class FAR_API device_error : public std::runtime_error {
 struct device_options {
   std::span<const std::byte> parameters;           // for the plugin
   std::size_t room_bytes = std::size_t{16} << 20;  // the most memory that it may take; the quota counts it
-  std::chrono::milliseconds deadline = std::chrono::seconds(5);  // of a call; a server may permit less
+  // Of a call; a server may permit less, and permits a minute at most. To be constructed, a device has 5 s at least.
+  std::chrono::milliseconds deadline = std::chrono::seconds(5);
 };
 
 // A plugin that a server has.

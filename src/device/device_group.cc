@@ -56,6 +56,13 @@ std::vector<std::byte> construction_of(std::string_view plugin, std::span<const 
   return bytes;
 }
 
+// A longer one would only have a server waited for that does not answer.
+std::uint64_t deadline_of(const device_options& chosen, const device_times& times) {
+  constexpr std::uint64_t ms = device_times::ms;
+  const auto longest_ms = std::max<std::int64_t>(static_cast<std::int64_t>(times.longest_call_ns / ms), 1);
+  return static_cast<std::uint64_t>(std::clamp<std::int64_t>(chosen.deadline.count(), 1, longest_ms)) * ms;
+}
+
 // The lines of wire::device_op::list as "sorted 1.0, counter 2.1".
 std::string names_in(std::string_view list) {
   std::istringstream lines{std::string(list)};
@@ -86,7 +93,7 @@ device_group::device_group(device_tier tier, std::string_view plugin, const devi
       plugin_(plugin),
       construction_(construction_of(plugin, chosen.parameters)),
       room_bytes_(chosen.room_bytes),
-      deadline_ns_(static_cast<std::uint64_t>(std::max<std::int64_t>(chosen.deadline.count(), 1)) * 1'000'000) {
+      deadline_ns_(deadline_of(chosen, tier_.times)) {
   std::array<std::byte, sizeof(std::uint32_t)> drawn;
   tier_.random(drawn);
   const std::size_t first = wire::load<std::uint32_t>(drawn.data()) % tier_.servers.size();
@@ -228,8 +235,7 @@ std::vector<std::byte> device_group::call(wire::device_request asked) {
 
 // A server permits less.
 std::uint32_t device_group::deadline_ms() const {
-  constexpr std::uint64_t most_ms = 3'600'000;
-  return static_cast<std::uint32_t>(std::min(deadline_ns_ / 1'000'000, most_ms));
+  return static_cast<std::uint32_t>(deadline_ns_ / device_times::ms);
 }
 
 // The keeper comes again in a moment, and nobody is to wait long for it.
@@ -407,18 +413,20 @@ bool device_group::is_used(std::size_t server, const device_link* link) const {
   });
 }
 
-std::unique_ptr<device_link> device_group::construct_on(std::size_t server, const device_link::patience& how) {
+std::unique_ptr<device_link> device_group::construct_on(std::size_t server, device_link::patience how) {
   if (is_used(server, nullptr)) return nullptr;
   result<std::unique_ptr<device_link>> link = tier_.servers[server]();
   if (!link) {
     failures_.emplace_back(reason::unreachable, link.error().message);
     return nullptr;
   }
+  const std::uint64_t start_ns = std::max(deadline_ns_, tier_.times.least_start_ns);
+  how.answer_ns = std::max(how.answer_ns, start_ns + tier_.times.slack_ns);
   const wire::device_request construct{.op = device_op::construct,
                                        .device = device_number,
                                        .call = ++calls_,
                                        .room_bytes = room_bytes_,
-                                       .deadline_ms = deadline_ms(),
+                                       .deadline_ms = static_cast<std::uint32_t>(start_ns / device_times::ms),
                                        .bytes = construction_};
   const told got = tell(*link.value(), construct, how);
   if (got.how != told::fate::answered || got.outcome != device_outcome::ok) {

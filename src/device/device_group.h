@@ -112,7 +112,7 @@ class device_group {
   // Returns whether the server has none any more.
   [[nodiscard]] bool end_abandoned_on(std::size_t server);
   // nullptr: it cannot be constructed there, and failures_ says why.
-  [[nodiscard]] std::unique_ptr<device_link> construct_on(std::size_t server, const device_link::patience& how);
+  [[nodiscard]] std::unique_ptr<device_link> construct_on(std::size_t server, device_link::patience how);
   [[nodiscard]] bool is_used(std::size_t server, const device_link* link) const;
   // Makes new copies, where there are too few, one is heard, and the last try was not a moment ago.
   void mend();

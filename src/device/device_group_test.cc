@@ -3,15 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "wire/bytes.h"
@@ -433,133 +430,6 @@ TEST_F(Group, RemembersWhichCopyWasSilentToAQuestion) {
   EXPECT_THROW(sum_of(device), device_error);
   EXPECT_EQ(device.copies(), 3u);
   EXPECT_EQ(servers[1].sum, 5u);
-}
-
-// A link whose answers are the test's.
-class scripted_link final : public device_link {
- public:
-  using script = std::function<link_answer(const wire::device_request& asked, const patience& how)>;
-  explicit scripted_link(script answers) : answers_(std::move(answers)) {}
-  [[nodiscard]] link_answer ask(const wire::device_request& asked, const patience& how) override {
-    return answers_(asked, how);
-  }
-  [[nodiscard]] const std::string& peer() const override { return peer_; }
-
- private:
-  const script answers_;
-  const std::string peer_ = "a server";
-};
-
-link_answer answered(device_outcome outcome, std::span<const std::byte> text = {}) {
-  std::vector<std::byte> bytes(wire::device_reply_bytes);
-  wire::encode(wire::device_reply{outcome, text}, std::span(bytes).first<wire::device_reply_bytes>());
-  bytes.insert(bytes.end(), text.begin(), text.end());
-  return {link_answer::kind::answered, bytes, ""};
-}
-
-// False: not in a minute.
-template <typename Condition>
-bool wait_until(const Condition& holds) {
-  for (int i = 0; i < 60'000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  return holds();
-}
-
-// A device with a keeper. Its second server has no room at first.
-class Keeper : public ::testing::Test {
- protected:
-  [[nodiscard]] device_tier tier() {
-    device_tier wanted;
-    wanted.copies = 2;
-    wanted.random = [](std::span<std::byte> into) { std::ranges::fill(into, std::byte{0}); };
-    const auto opener = [](scripted_link::script answers) {
-      return [answers] { return result<std::unique_ptr<device_link>>(std::make_unique<scripted_link>(answers)); };
-    };
-    wanted.servers = {opener([this](const auto& asked, const auto& how) { return first(asked, how); }),
-                      opener([this](const auto& asked, const auto& how) {
-                        const bool has_room = asked.op != device_op::construct || constructions.fetch_add(1) > 0;
-                        return has_room ? second(asked, how) : answered(device_outcome::no_room);
-                      })};
-    return wanted;
-  }
-
-  std::atomic<unsigned> constructions{0};
-  scripted_link::script first = [](const auto&, const auto&) { return answered(device_outcome::ok); };
-  scripted_link::script second = first;
-};
-
-TEST_F(Keeper, IsNotWaitedForWhereItWaitsForAServer) {
-  std::atomic<bool> waits{false};
-  std::atomic<bool> is_let_go{false};
-  second = [&](const wire::device_request&, const device_link::patience& how) {
-    waits = true;
-    is_let_go = wait_until([&] { return how.is_given_up(); });
-    return link_answer::failed(link_answer::kind::unreachable, "silent");
-  };
-  {
-    device_group device(tier(), "sum", {});
-    ASSERT_TRUE(wait_until([&] { return waits.load(); }));
-  }
-  EXPECT_TRUE(is_let_go);
-}
-
-TEST_F(Keeper, CopiesNothingMoreWhenTheDeviceEnds) {
-  std::atomic<unsigned> parts{0};
-  std::atomic<unsigned> parts_after_the_end{0};
-  first = [&](const wire::device_request& asked, const device_link::patience& how) {
-    if (asked.op != device_op::save) return answered(device_outcome::ok);
-    ++parts;
-    if (how.is_given_up() && ++parts_after_the_end > 100) return answered(device_outcome::refused);
-    std::array<std::byte, 16> part{};
-    wire::store(std::uint64_t{1} << 40, part.data());  // and 8 bytes of that
-    return answered(device_outcome::ok, part);
-  };
-  {
-    device_group device(tier(), "sum", {});
-    ASSERT_TRUE(wait_until([&] { return parts > 10; }));
-  }
-  EXPECT_LE(parts_after_the_end, 1u);
-}
-
-// The device's owner may wait for it meanwhile.
-TEST_F(Keeper, AsksOnceForAChangeInDoubt) {
-  std::atomic<bool> repeats{true};
-  std::atomic<unsigned> changes{0};
-  first = [&](const wire::device_request& asked, const device_link::patience& how) {
-    if (asked.op != device_op::compute) return answered(device_outcome::ok);
-    repeats = how.again;
-    const bool is_first = changes.fetch_add(1) == 0;
-    return is_first ? link_answer::failed(link_answer::kind::unreachable, "silent") : answered(device_outcome::ok);
-  };
-  device_group device(tier(), "sum", {});
-  EXPECT_THROW(device.call({.op = device_op::compute}), device_error);
-  ASSERT_TRUE(wait_until([&] { return changes == 2; }));
-  EXPECT_FALSE(repeats);
-}
-
-// It has asked once only, so its patience with the silent one has not begun to end.
-TEST_F(Keeper, GivesUpNoSilentCopyForAChangeInDoubt) {
-  std::atomic<bool> is_silent{true};
-  std::atomic<unsigned> heard{0};
-  std::atomic<unsigned> missed{0};
-  constructions = 1;
-  first = [&](const wire::device_request& asked, const device_link::patience&) {
-    if (asked.op != device_op::compute) return answered(device_outcome::ok);
-    const bool is_lost = heard.fetch_add(1) == 0;
-    return is_lost ? link_answer::failed(link_answer::kind::unreachable, "silent") : answered(device_outcome::ok);
-  };
-  second = [&](const wire::device_request& asked, const device_link::patience&) {
-    if (asked.op != device_op::compute || !is_silent) return answered(device_outcome::ok);
-    missed.fetch_add(1);
-    return link_answer::failed(link_answer::kind::unreachable, "silent");
-  };
-  device_group device(tier(), "sum", {});
-  ASSERT_EQ(device.copies(), 2u);
-  EXPECT_THROW(device.call({.op = device_op::compute}), device_error);
-  ASSERT_TRUE(wait_until([&] { return missed > 2; }));
-  EXPECT_EQ(device.copies(), 2u);
-  is_silent = false;
-  EXPECT_NO_THROW(device.call({.op = device_op::compute}));
-  EXPECT_EQ(device.copies(), 2u);
 }
 
 }  // namespace

@@ -32,6 +32,8 @@ struct device_times {
   std::uint64_t longest_unlooked_ns = 5 * s;
   // A server looks after its calls that often; a call that it ends late is not given up before.
   std::uint64_t slack_ns = 3 * s;
+  // A process starts before a device is constructed, which has so long at least, however short its calls are.
+  std::uint64_t least_start_ns = 5 * s;
   // The longest call that any server permits.
   std::uint64_t longest_call_ns = 60 * s;
 };

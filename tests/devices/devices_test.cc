@@ -249,6 +249,11 @@ TEST_P(Devices, ThatHangAreEndedAtTheirDeadline) {
   EXPECT_NE(kill(static_cast<pid_t>(its_process), 0), 0) << "the process of a lost device is still there";
 }
 
+// Its process takes longer to start than such a call may.
+TEST_P(Devices, OfShortCallsAreConstructedAllTheSame) {
+  EXPECT_NO_THROW(static_cast<void>(make({.parameters = {}, .deadline = 1ms})));
+}
+
 TEST_P(Devices, ThatCannotBeConstructedSayWhy) {
   const auto construct = [&](std::string_view parameters) {
     const auto deadline = parameters == "hang" ? 8s : 60s;

@@ -110,6 +110,7 @@ device_parts::device_tier network_cluster::device_tier(std::size_t copies) {
                 .farewell_ns = timeout_ns_ / 4,
                 .longest_unlooked_ns = timeout_ns_,
                 .slack_ns = timeout_ns_ / 2,
+                .least_start_ns = 0,
                 .longest_call_ns = timeout_ns_ / 2};
   for (std::size_t i = 0; i < server_count(); ++i) {
     tier.servers.push_back([this, i, trust, times = tier.times] {
