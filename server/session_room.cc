@@ -10,9 +10,11 @@ session::room session::take_room(std::uint64_t blocks) {
   const lock_guard guard(lock_);
   store_.lock_.assert_held();  // the same one
   if (ended_ || store_.draining()) return room::none;
-  const std::uint64_t most_devices = tenant_->limits.devices;
-  if (most_devices != 0 && tenant_->devices >= most_devices) return room::too_many;
   const lent_memory wanted{blocks, 0};
+  const std::uint64_t most_devices = tenant_->limits.devices;
+  while (most_devices != 0 && tenant_->devices >= most_devices) {
+    if (!store_.may_fit(*tenant_, wanted) || !store_.end_one_with_devices(*tenant_)) return room::too_many;
+  }
   if (!tenant_->has_room_for(wanted) || !store_.has_room_for(wanted)) {
     const bool comes_back =
         blocks <= tenant_->quota_blocks && (store_.is_reclaiming() || store_.give_way(*tenant_, wanted));
@@ -25,6 +27,20 @@ session::room session::take_room(std::uint64_t blocks) {
   ++tenant_->devices;
   ++devices_;
   return room::granted;
+}
+
+// Sessions past their grace period make way, as for memory: the devices of a program that has crashed keep nobody out
+// until its lease is over. A tenant has 1024 sessions at most.
+bool store::end_one_with_devices(const tenant& whose) {
+  for (const auto& [ends_early_at_ns, client] : whose.away) {
+    if (ends_early_at_ns > now_ns_) return false;
+    client->lock_.assert_held();  // it is ours
+    if (client->devices_ == 0) continue;
+    ++sessions_ended_early_;
+    end_locked(*client);
+    return true;
+  }
+  return false;
 }
 
 void session::give_back_room(std::uint64_t blocks, std::size_t devices) {

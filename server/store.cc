@@ -348,20 +348,23 @@ bool store::end_longest_away(const sessions_in_time& away) {
   return true;
 }
 
+// Blocks above a lowered quota must be freed first.
+bool store::may_fit(const tenant& whose, const lent_memory& wanted) const {
+  const lent_memory of_tenant = whose.held + wanted + lent_memory{0, whose.promised_pages};
+  const lent_memory of_all = held_ + wanted + lent_memory{0, promised_pages_};
+  const auto fits_quota = [&](const lent_memory& given_back) {
+    return (of_tenant - given_back).whole_blocks() <= whose.quota_blocks;
+  };
+  const auto fits_memory = [&](const lent_memory& given_back) {
+    return (of_all - given_back).whole_blocks() <= memory_blocks_;
+  };
+  return would_fit(whose.away, fits_quota) && would_fit(away_, fits_memory);
+}
+
 // An allocation lacks room. If ending sessions can make room, ends one and returns true; the caller tries again when
 // the blocks are back. No session ends for an allocation that would fail all the same.
 bool store::give_way(const tenant& whose, const lent_memory& wanted) {
-  const lent_memory of_tenant = whose.held + wanted + lent_memory{0, whose.promised_pages};
-  const lent_memory of_all = held_ + wanted + lent_memory{0, promised_pages_};
-  const bool is_quota = !whose.has_room_for(wanted);
-  // Blocks above a lowered quota must be freed first.
-  const bool quota_fits = !is_quota || would_fit(whose.away, [&](const lent_memory& given_back) {
-    return (of_tenant - given_back).whole_blocks() <= whose.quota_blocks;
-  });
-  if (!quota_fits) return false;
-  const bool memory_fits = would_fit(
-      away_, [&](const lent_memory& given_back) { return (of_all - given_back).whole_blocks() <= memory_blocks_; });
-  return memory_fits && end_longest_away(is_quota ? whose.away : away_);
+  return may_fit(whose, wanted) && end_longest_away(whose.has_room_for(wanted) ? away_ : whose.away);
 }
 
 // The machine has no memory left, though the server could lend more.

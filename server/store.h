@@ -485,7 +485,11 @@ class store {
   [[nodiscard]] bool would_fit(const sessions_in_time& away, Fits fits) const FAR_REQUIRES(lock_);
   // Ends the session that is longest away; false: there is none.
   bool end_longest_away(const sessions_in_time& away) FAR_REQUIRES(lock_);
+  // Whether so much fits, or would when all those have ended.
+  [[nodiscard]] bool may_fit(const tenant& whose, const lent_memory& wanted) const FAR_REQUIRES(lock_);
   [[nodiscard]] bool give_way(const tenant& whose, const lent_memory& wanted) FAR_REQUIRES(lock_);
+  // Ends the session of the tenant that is longest away of those that have devices; false: there is none.
+  [[nodiscard]] bool end_one_with_devices(const tenant& whose) FAR_REQUIRES(lock_);
   bool give_way_to_machine();
   void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);

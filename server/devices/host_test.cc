@@ -181,6 +181,36 @@ TEST_F(DeviceCalls, ThatEndBetweenCallsGiveTheirRoomBack) {
   lent->leave(client, now());
 }
 
+// Its lease is not over for long, and nobody needs its memory.
+TEST_F(DeviceCalls, OfAProgramThatHasGoneMakeWayAtTheLimit) {
+  constexpr std::uint64_t second_ns = 1'000'000'000;
+  lent = store::create({.memory_bytes = 128 * mib,
+                        .grace_ns = 10 * second_ns,
+                        .lease_ns = 3600 * second_ns,
+                        .quota_bytes = {},
+                        .limits = {{"default", {.devices = 1}}},
+                        .make_source = {}})
+             .value();
+  attachment without = lent->open("default", 1).value();
+  ASSERT_EQ(without.to->allocate({0, 1}), wire::status::ok);
+  const wire::session_id kept = without.to->id();
+  attachment gone = lent->open("default", 1).value();
+  ASSERT_EQ(construct(*gone.to, 1, 1), device_outcome::ok);
+  const std::uint64_t left_at_ns = now();
+  lent->leave(without, left_at_ns);
+  lent->leave(gone, left_at_ns + 1);
+  attachment next = lent->open("default", 1).value();
+  EXPECT_EQ(construct(*next.to, 1, 1), device_outcome::no_room) << "it may come back";
+  lent->expire(left_at_ns + 20 * second_ns);
+  EXPECT_EQ(construct(*next.to, 1, 2), device_outcome::ok);
+  EXPECT_EQ(host->devices(), 1u);
+  EXPECT_TRUE(lent->knows("default", kept)) << "it has no device";
+  EXPECT_EQ(construct(*next.to, 2, 1), device_outcome::no_room);
+  lent->validate();
+  lent->end(*next.to);
+  lent->leave(next, now());
+}
+
 // It has not died of the call, which a copy of it may well take.
 TEST_F(DeviceCalls, OfOneThatHasEndedBeforeFindItLost) {
   attachment client = lent->open("default", 1).value();
