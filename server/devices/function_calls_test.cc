@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "far/plugin.h"
@@ -293,12 +294,21 @@ TEST_F(FunctionCalls, OfConnectionsThatAreGoneAreInNobodysWay) {
 }
 
 TEST_F(FunctionCalls, NeedRoomForTheirProcess) {
-  attachment client = open("small");
-  const auto arguments = arguments_of(function(), hash, std::array{wire::range{0, 0, 8}});
-  EXPECT_EQ(run(*client.to, arguments).result, status::call_failed);
-  EXPECT_EQ(host->devices(), 0u);
-  lent->end(*client.to);
-  lent->leave(client, now_ns);
+  lent->set_limits({{"default", {.devices = 1}}});
+  for (const auto& [tenant, what] :
+       {std::pair{"small", "of the tenant's quota"}, std::pair{"default", "as many as its --limit permits"}}) {
+    attachment client = open(tenant);
+    if (tenant == std::string_view("default")) {
+      ASSERT_EQ(client.to->take_room(1), session::room::granted);
+    }
+    const auto arguments = arguments_of(function(), hash, std::array{wire::range{0, 0, 8}});
+    EXPECT_EQ(run(*client.to, arguments).result, status::call_failed);
+    EXPECT_EQ(host->devices(), 0u);
+    const std::string why = device_shelf::of(*client.to, host)->functions().why("unruly");
+    EXPECT_NE(why.find(what), std::string::npos) << why;
+    lent->end(*client.to);
+    lent->leave(client, now_ns);
+  }
 }
 
 TEST_F(FunctionCalls, MayHaveAnyArguments) {

@@ -185,9 +185,12 @@ function_processes::step function_processes::go_on(session& caller, const loaded
     const session::room got = caller.take_room(blocks);
     if (got == session::room::wait) return now_ns < asked->until_ns ? step::wait : step::refused;
     if (got != session::room::granted) {
-      note_refusal(plugin.name, "there is no room for a process for the functions of plugin '" + plugin.name +
-                                    "': it takes " + format_size(blocks * block_bytes) +
-                                    " of the tenant's quota and of the server's --memory");
+      const std::string what =
+          got == session::room::too_many
+              ? "it counts as a device, and the tenant has as many as its --limit permits"
+              : "it takes " + format_size(blocks * block_bytes) + " of the tenant's quota and of the server's --memory";
+      note_refusal(plugin.name,
+                   "there is no room for a process for the functions of plugin '" + plugin.name + "': " + what);
       return step::refused;
     }
     if (!add(plugin, room_bytes, blocks, now_ns)) caller.give_back_room(blocks, 1);
