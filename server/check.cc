@@ -15,6 +15,7 @@
 
 #include "base/units.h"
 #include "platform/system_memory.h"
+#include "server/devices/host.h"
 #include "server/event_loop.h"
 #include "server/frames.h"
 #include "server/shm_socket.h"
@@ -188,6 +189,18 @@ void examine_certificate(const options& chosen, findings& found) {
                    is_old ? "replace it soon, then SIGHUP" : ""});
 }
 
+// Each is loaded in a process of its own, which ends again.
+void examine_plugins(const options& chosen, findings& found) {
+  if (chosen.plugins.empty()) return;
+  const result<std::shared_ptr<device_host>> host = device_host::start(chosen.plugins);
+  if (!host) return found.push_back({"plugins", verdict::problem, host.error().message, ""});
+  std::string names;
+  for (const loaded_plugin& one : host.value()->plugins()) {
+    names += (names.empty() ? "" : ", ") + one.name + " " + one.version;
+  }
+  found.push_back({"plugins", verdict::ok, names, ""});
+}
+
 void examine_tokens(const options& chosen, findings& found) {
   const std::size_t tenants = chosen.tokens.tenants();
   if (tenants > 0) {
@@ -230,6 +243,7 @@ std::vector<finding> examine(const options& chosen, const std::string& root) {
   examine_certificate(chosen, found);
   examine_memory(chosen, root, found);
   examine_spill(chosen, found);
+  examine_plugins(chosen, found);
   examine_huge_pages(chosen, root, found);
   examine_nodes(root, found);
   examine_limits(chosen, found);

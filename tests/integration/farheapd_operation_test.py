@@ -48,6 +48,17 @@ class Checking(unittest.TestCase):
         self.assertRegex(outcome.out, r"--listen +PROBLEM ")
         self.assertEqual(self.check().code, 2)
 
+    def test_plugins(self):
+        serves = ["--memory", "64M", "--listen", "127.0.0.1:0"]
+        plugin = support.BUILD / "bin/examples/plugins/sorted.so"
+        outcome = self.check(*serves, "--plugin", plugin)
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertRegex(outcome.out, r"plugins +ok +sorted 1\.0\n")
+        for files, why in ((["/dev/null"], "/dev/null"), ([plugin, plugin], "there is another plugin 'sorted'")):
+            outcome = self.check(*serves, *(word for file in files for word in ("--plugin", file)))
+            self.assertEqual(outcome.code, 1, outcome)
+            self.assertRegex(outcome.out, rf"plugins +PROBLEM +--plugin .*{why}")
+
     def test_certificates(self):
         support.need(shutil.which("openssl"), "there is no openssl command on this machine to make a certificate")
         with tempfile.TemporaryDirectory() as directory:
