@@ -80,7 +80,7 @@ void add_run_options(CLI::App& parser, run_options& chosen) {
       .add_option(
           "--free-ahead", chosen.free_ahead,
           "the share of --local below which free memory is replenished ahead of need, until it is twice as much, "
-          "up to 25%; default: 3%, but 512K to 16M")
+          "up to 25%; default: 1%, but 512K to 16M")
       ->type_name("PERCENT");
   parser.add_option("--batch", chosen.batch, "evict so many pages at a time, 1 to 64; default: 64")->type_name("PAGES");
   parser.add_option("--stats-json", chosen.stats_json, "write the statistics to this file at exit")->type_name("FILE");

@@ -80,7 +80,7 @@ TEST(budget, watermarks_follow_the_limit_between_their_bounds) {
   EXPECT_EQ(budget(4096).low_watermark_pages(), 128u);
   EXPECT_EQ(budget(400).low_watermark_pages(), 50u) << "most of a tiny budget is for the program";
   EXPECT_EQ(budget(1).low_watermark_pages(), 1u);
-  EXPECT_EQ(budget(32 * 1000).low_watermark_pages(), 1000u);
+  EXPECT_EQ(budget(100 * 1000).low_watermark_pages(), 1000u);
   EXPECT_EQ(budget(std::uint64_t{1} << 30).low_watermark_pages(), 4096u);
   budget local(1024);
   EXPECT_EQ(local.high_watermark_pages(), 256u);
