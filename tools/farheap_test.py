@@ -193,6 +193,19 @@ class environment_test(command_test):
         self.assertEqual(environment["FARHEAP_VERBOSE"], "0")
         self.assertEqual(said, "")
 
+    def test_paths_are_for_programs_in_other_directories(self):
+        here = os.path.realpath(self.directory)
+        os.mkdir(self.path("tier"))
+        environment, _ = self.run_and_show("--local", "64M", "--far", "zmem:1G,file:tier?direct=0", env={"FARHEAP_DIR": "tier"})
+        self.assertEqual(environment["FARHEAP_FAR"], f"zmem:1G,file:{here}/tier?direct=0")
+        self.assertEqual(environment["FARHEAP_DIR"], here + "/tier")
+
+    def test_the_directory_of_temporary_files_is_for_programs_in_other_directories(self):
+        os.mkdir(self.path("tier"))
+        environment, _ = self.run_and_show("--local", "64M", "--far", "file:", env={"FARHEAP_DIR": "", "TMPDIR": "tier"})
+        self.assertEqual((environment["FARHEAP_FAR"], environment["TMPDIR"]), ("file:", "tier"))
+        self.assertEqual(environment["FARHEAP_DIR"], os.path.realpath(self.directory) + "/tier")
+
     def test_the_default_tier_without_a_disk(self):
         with tempfile.TemporaryDirectory(dir="/dev/shm") as ram:
             environment, said = self.run_and_show("--local", "64M", env={"FARHEAP_DIR": ram})

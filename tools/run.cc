@@ -159,6 +159,8 @@ result<void> check_far(const run_options& chosen, plan& launch) {
     return with_exit_code(opened.error(), opened.error().code == EINVAL ? exit_usage : exit_failure, "--far: ");
   }
   launch.far_description = opened.value()->describe();
+  // Programs that it starts may do so in other directories.
+  launch.far_uri = backend::name_from_root(launch.far_uri);
   return {};
 }
 
@@ -268,6 +270,8 @@ void set_environment(const plan& launch, const run_options& chosen) {
   put(variable::local_auto, launch.local_auto ? "1" : "0");
   put(variable::local_each, chosen.local_each ? "1" : "0");
   put(variable::main_pid, std::to_string(getpid()));
+  const std::string files = backend::default_place_of_files().directory;
+  if (!files.starts_with('/')) put("FARHEAP_DIR", absolute_path(files));
   const char* const others = std::getenv("LD_PRELOAD");
   const bool any = others != nullptr && *others != 0;
   put("LD_PRELOAD", any ? launch.library + ":" + others : launch.library);

@@ -317,4 +317,8 @@ class backend {
 // say what to write instead.
 [[nodiscard]] result<std::unique_ptr<backend>> open(std::string_view uri);
 
+// The same name for processes in other directories: paths begin at the root. One that could then be read as something
+// else, because a directory above holds what has a meaning in names, stays as it is.
+[[nodiscard]] std::string name_from_root(std::string_view uri);
+
 }  // namespace far::backend

@@ -69,4 +69,15 @@ result<std::unique_ptr<backend>> open(std::string_view name) {
   return open_stacked(split_tiers(name), real_time, open_one);
 }
 
+std::string name_from_root(std::string_view name) {
+  std::string whole;
+  for (const std::string& one : split_tiers(name)) {
+    const result<uri> parsed = uri::parse(one);
+    const std::string from_root = parsed ? parsed.value().text_from_root() : one;
+    if (!whole.empty()) whole += ",";
+    whole += split_tiers(from_root).size() == 1 ? from_root : one;
+  }
+  return whole;
+}
+
 }  // namespace far::backend

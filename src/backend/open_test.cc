@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
+
 #include "backend/backend.h"
 
 namespace far::backend {
@@ -21,6 +24,27 @@ TEST(open, every_far_tier_opens) {
   EXPECT_EQ(message_of("zmem:?capacity=512M&codec=zstd&level=3"), "opened");
   EXPECT_EQ(message_of("file:/var/tmp"), "opened");
   EXPECT_EQ(message_of("file:/var/tmp?capacity=1G&direct=0"), "opened");
+}
+
+TEST(name_from_root, paths_of_all_tiers_begin_at_the_root) {
+  const std::string here = std::string(std::filesystem::current_path()) + "/";
+  EXPECT_EQ(name_from_root("zmem:1G,file:a"), "zmem:1G,file:" + here + "a");
+  EXPECT_EQ(name_from_root("tcp://a:1,b:2?token-file=t&copies=2,file:"),
+            "tcp://a:1,b:2?token-file=" + here + "t&copies=2,file:");
+  for (const char* as_it_is : {"file:", "zmem:512M?leave=1G,file:/var/tmp", "memory:?latency=5us", "nonsense", ""}) {
+    EXPECT_EQ(name_from_root(as_it_is), as_it_is);
+  }
+}
+
+TEST(name_from_root, a_directory_that_reads_as_a_tier_is_left_out) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path odd = std::filesystem::path(testing::TempDir()) / "a,file:b";
+  std::filesystem::create_directory(odd);
+  std::filesystem::current_path(odd);
+  const std::string name = name_from_root("file:c");
+  std::filesystem::current_path(before);
+  std::filesystem::remove(odd);
+  EXPECT_EQ(name, "file:c");
 }
 
 TEST(open, an_unknown_far_tier_is_told_the_known_ones) {

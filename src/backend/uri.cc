@@ -174,9 +174,15 @@ std::optional<std::string> uri::file(std::string_view key) const {
   return from_root(named->value);
 }
 
-std::string uri::text_from_root(std::initializer_list<std::string_view> file_keys) const {
+// Whether what stands before the options is a path: a server of shm: may be named, too.
+bool uri::is_path() const {
+  if (scheme_ == "file") return !rest_.empty();
+  return scheme_ == "shm" && rest_.find('/') != std::string::npos;
+}
+
+std::string uri::text_from_root() const {
   std::string text = text_;
-  for (const std::string_view key : file_keys) {
+  for (const std::string_view key : {"token-file", "password-file", "ca"}) {
     const option* const given = find(key);
     if (given == nullptr || given->value.starts_with('/')) continue;
     const std::string whole = from_root(given->value);
@@ -187,7 +193,12 @@ std::string uri::text_from_root(std::initializer_list<std::string_view> file_key
     while (text.compare(at, item.size(), item) != 0) at = text.find('&', at) + 1;
     text.replace(at, item.size(), given->key + "=" + whole);
   }
-  return text;
+  if (!is_path()) return text;
+  const std::string path = from_root(rest_);
+  const std::size_t scheme_bytes = scheme_.size() + 1;
+  const bool ends_with_path = text_.size() == scheme_bytes + rest_.size();
+  text.replace(scheme_bytes, rest_.size(), path);
+  return ends_with_path && path.find('?') != std::string::npos ? text + "?" : text;
 }
 
 }  // namespace far::backend

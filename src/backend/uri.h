@@ -42,8 +42,8 @@ class uri {
   [[nodiscard]] std::optional<std::string> text_value(std::string_view key) const;
   // The file that option `key` names, from the root: the program may go to another directory, and read it again there.
   [[nodiscard]] std::optional<std::string> file(std::string_view key) const;
-  // The name with the files of these options so written, for processes in other directories.
-  [[nodiscard]] std::string text_from_root(std::initializer_list<std::string_view> file_keys) const;
+  // The name with all files of options so written, and the path of file: or shm:, for processes in other directories.
+  [[nodiscard]] std::string text_from_root() const;
 
  private:
   struct option {
@@ -54,6 +54,7 @@ class uri {
   uri() = default;
   [[nodiscard]] result<void> parse_options(std::string_view options);
   [[nodiscard]] const option* find(std::string_view key) const;
+  [[nodiscard]] bool is_path() const;
   [[nodiscard]] far::error wrong_value(const option& wrong, std::string_view why) const;
 
   std::string text_;

@@ -90,8 +90,34 @@ TEST(uri, files_are_named_from_the_root) {
   EXPECT_EQ(name.file("token-file"), here);
   EXPECT_EQ(name.file("ca"), "/there");
   EXPECT_EQ(name.file("z"), std::nullopt);
-  EXPECT_EQ(name.text_from_root({"token-file", "ca", "z"}), "m:a?b?x=1&token-file=" + here + "&ca=/there&y=token-file");
-  EXPECT_EQ(uri::parse("m:a?").value().text_from_root({"ca"}), "m:a?");
+  EXPECT_EQ(name.text_from_root(), "m:a?b?x=1&token-file=" + here + "&ca=/there&y=token-file");
+  EXPECT_EQ(uri::parse("m:a?").value().text_from_root(), "m:a?");
+}
+
+TEST(uri, paths_are_named_from_the_root) {
+  const std::string here = std::string(std::filesystem::current_path()) + "/";
+  const auto from_root = [](const char* name) { return uri::parse(name).value().text_from_root(); };
+  EXPECT_EQ(from_root("file:a/b?direct=0"), "file:" + here + "a/b?direct=0");
+  EXPECT_EQ(from_root("file:a?b?"), "file:" + here + "a?b?");
+  EXPECT_EQ(from_root("shm:./a?tenant=x&token-file=t"), "shm:" + here + "./a?tenant=x&token-file=" + here + "t");
+  for (const char* as_it_is : {"file:", "file:/a?", "shm:main", "shm:/a/b", "memory:a/b"}) {
+    EXPECT_EQ(from_root(as_it_is), as_it_is);
+  }
+}
+
+TEST(uri, a_directory_above_may_hold_a_question_mark) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  const std::filesystem::path odd = std::filesystem::path(testing::TempDir()) / "who?knows";
+  std::filesystem::create_directory(odd);
+  std::filesystem::current_path(odd);
+  const std::string path = std::string(std::filesystem::current_path()) + "/a";
+  const uri whole = uri::parse(uri::parse("file:a").value().text_from_root()).value();
+  const uri with_option = uri::parse(uri::parse("file:a?direct=0").value().text_from_root()).value();
+  std::filesystem::current_path(before);
+  std::filesystem::remove(odd);
+  EXPECT_EQ(whole.rest(), path);
+  EXPECT_EQ(with_option.rest(), path);
+  EXPECT_EQ(with_option.flag("direct").value(), false);
 }
 
 }  // namespace

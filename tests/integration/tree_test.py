@@ -162,6 +162,19 @@ class Sharing(Tree):
         killed, = [one for one in stats["processes"] if one["pid"] == first["pid"]]
         self.assertGreater(killed["misses"], 0, "what a killed process counted is told")
 
+    def test_a_program_that_is_started_elsewhere(self):
+        """It finds the far tier that was named beside `farheap run`, and leaves nothing where it runs."""
+        place = pathlib.Path(self.directory)
+        for name in ("tier", "elsewhere"):
+            (place / name).mkdir()
+        command = ["farheap=$0; cd $1; exec $farheap run --local 48M --far file:tier --stats-json $1/stats.json -- "
+                   f"sh -c 'cd elsewhere && {verify(24, 150)}'"]
+        outcome = support.run(["sh", "-c", *command, support.FARHEAP, place])
+        self.assertEqual(outcome.code, 0, outcome)
+        self.assertEqual((list((place / "elsewhere").iterdir()), "natively" in outcome.err), ([], False), outcome)
+        one, = self.named(json.loads(self.stats_path.read_text()), "verifier")
+        self.assertGreater(one["misses"], 0)
+
     def test_a_budget_for_each(self):
         path, held = self.make_fifo()
         endless = [f"{verify(seed, 600)} --until-input-ends < {path} &" for seed in (6, 7)]

@@ -20,7 +20,7 @@ result<std::string> name_for_children(const std::string& name) {
   const result<uri> parsed = uri::parse(name);
   if (!parsed) return parsed.error();
   const std::string& path = parsed.value().rest();
-  if (parsed.value().scheme() != "file") return parsed.value().text_from_root({"token-file", "password-file", "ca"});
+  if (parsed.value().scheme() != "file") return parsed.value().text_from_root();
   if (path.empty()) return name;
   struct stat status{};
   if (stat(path.c_str(), &status) != 0 || S_ISBLK(status.st_mode)) {
