@@ -73,7 +73,9 @@ static_assert(selector_undispatched == 0 && selector_dispatched == 1);
 
 constexpr std::size_t most_sites = 640;
 
-// Calls that the guard serves itself, or that change what it relies on: signals, stacks, threads, memory, the end.
+// Calls that the guard serves itself, or that change what it relies on: signals, stacks, threads, memory, the end; and
+// the one by which the child of posix_spawn closes all descriptors, the runtime's among them, by no name that others
+// see: it needs them until it is the new program, for misses at its arguments.
 constexpr std::array served_by_guard{SYS_rt_sigreturn,
                                      SYS_sigaltstack,
                                      SYS_clone,
@@ -96,7 +98,8 @@ constexpr std::array served_by_guard{SYS_rt_sigreturn,
                                      SYS_ptrace,
                                      SYS_seccomp,
                                      SYS_io_uring_setup,
-                                     SYS_io_setup};
+                                     SYS_io_setup,
+                                     436 /* close_range */};
 
 // Calls given a mask of signals to wait with: most are given none.
 constexpr std::array waits_with_mask{SYS_ppoll, SYS_epoll_pwait, 441 /* epoll_pwait2 */};

@@ -473,6 +473,31 @@ void spawn() {
   std::printf("spawned: %d, system: %d\n", right, std::system("exit 3") >> 8);
 }
 
+// Children that close all that they do not know before they become a program, whose arguments are far.
+void spawn_without_descriptors() {
+  void* const cold = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(cold != MAP_FAILED, "mmap");
+  auto* const text = static_cast<char*>(cold);
+  std::strcpy(text, "exit 7");
+  char name[] = "sh";
+  char option[] = "-c";
+  char* arguments[] = {name, option, text, nullptr};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+  int right = 0;
+  for (int i = 0; i < 5; ++i) {
+    pid_t child = 0;
+    int status = -1;
+    expect(madvise(text, page, MADV_PAGEOUT) == 0, "madvise");
+    expect(posix_spawn(&child, "/bin/sh", &actions, nullptr, arguments, environ) == 0, "posix_spawn");
+    right += waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7;
+  }
+  posix_spawn_file_actions_destroy(&actions);
+  munmap(text, page);
+  std::printf("spawned without descriptors: %d\n", right);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -492,6 +517,7 @@ int main(int count, char** arguments) {
   fail_late();
   fail_at_structures();
   spawn();
+  spawn_without_descriptors();
   std::printf("wrong bytes: %zu\n", count_wrong());
   return 0;
 }
