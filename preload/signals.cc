@@ -60,7 +60,7 @@ kernel_mask mask_of(const ucontext_t& context) {
 
 void on_sigbus(int number, siginfo_t* info, void* context) {
   pager::pager* const pager = active_pager();
-  if (pager == nullptr || info->si_code <= 0 || !pager->contains(info->si_addr)) {
+  if (pager == nullptr || !pager::may_be_miss(*info) || !pager->contains(info->si_addr)) {
     return pass_to_program(number, info, *static_cast<ucontext_t*>(context));
   }
   pager::miss_resolver& misses = static_cast<pager::far_pager&>(*pager).misses();

@@ -55,7 +55,7 @@ miss_resolver* resolver_of(const void* address) {
 
 void on_sigbus(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  miss_resolver* const misses = was_sent(*info) ? nullptr : resolver_of(info->si_addr);
+  miss_resolver* const misses = may_be_miss(*info) ? resolver_of(info->si_addr) : nullptr;
   if (misses != nullptr && !is_of_foreign(*misses, info->si_addr)) {
     std::optional<platform::runtime_mark> allocate_locally;
     std::optional<platform::uncancelled> to_its_end;
@@ -115,6 +115,10 @@ void remove_inline_guard(miss_resolver& misses) {
     slot.store(nullptr);
     return;
   }
+}
+
+bool may_be_miss(const siginfo_t& info) noexcept {
+  return !was_sent(info) && info.si_code != BUS_MCEERR_AR && info.si_code != BUS_MCEERR_AO;
 }
 
 bool is_of_foreign(const miss_resolver& misses, const void* address) noexcept {

@@ -51,13 +51,16 @@ class inline_guard_test : public ::testing::Test {
 
   static void send(std::byte* /*memory*/) { kill(getpid(), SIGBUS); }
   // The kernel lets a process say what it likes to itself.
-  static void send_with_address(std::byte* memory) {
+  static void say(int code, std::byte* memory) {
     siginfo_t about{};
     about.si_signo = SIGBUS;
-    about.si_code = SI_QUEUE;
+    about.si_code = code;
     about.si_addr = memory;
     syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, &about);
   }
+  static void send_with_address(std::byte* memory) { say(SI_QUEUE, memory); }
+  // As the kernel says that the machine's memory has lost what was there.
+  static void lose(std::byte* memory) { say(BUS_MCEERR_AR, memory); }
   // Looks behind the end of a file.
   static void fault(std::byte* /*memory*/) {
     const int file = memfd_create("empty", MFD_CLOEXEC);
@@ -93,6 +96,17 @@ TEST_F(inline_guard_test, a_signal_that_is_sent_reaches_the_handler) {
   };
   EXPECT_TRUE(went_on(end_of(count, expect_one(send))));
   EXPECT_TRUE(went_on(end_of(count, expect_one(send_with_address))));
+}
+
+TEST_F(inline_guard_test, lost_memory_of_the_machine_is_no_miss) {
+  static volatile sig_atomic_t seen = 0;
+  const auto expect_one = [](std::byte* memory) {
+    lose(memory);
+    if (seen != 1) _exit(3);
+  };
+  EXPECT_TRUE(went_on(end_of([](int) { seen = seen + 1; }, expect_one)));
+  EXPECT_TRUE(ended_by(end_of(SIG_DFL, lose), SIGBUS));
+  EXPECT_TRUE(ended_by(end_of(SIG_IGN, lose), SIGBUS));
 }
 
 TEST_F(inline_guard_test, a_fault_of_the_program_ends_it_whether_ignored_or_not) {

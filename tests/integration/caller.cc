@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -460,6 +461,26 @@ void fail_at_structures() {
   munmap(place, 2 * page);
 }
 
+volatile sig_atomic_t lost_address_is_right = 0;
+
+// What the kernel sends about memory of the machine that has failed, and which no handler can mend.
+void lose_memory() {
+  struct sigaction action{};
+  action.sa_sigaction = [](int, siginfo_t* info, void*) {
+    lost_address_is_right = info->si_code == BUS_MCEERR_AR && info->si_addr == memory;
+  };
+  action.sa_flags = SA_SIGINFO;
+  struct sigaction before{};
+  sigaction(SIGBUS, &action, &before);
+  siginfo_t info{};
+  info.si_signo = SIGBUS;
+  info.si_code = BUS_MCEERR_AR;
+  info.si_addr = memory;
+  expect(syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, &info) == 0, "rt_tgsigqueueinfo");
+  sigaction(SIGBUS, &before, nullptr);
+  std::printf("told of lost memory: %d\n", static_cast<int>(lost_address_is_right));
+}
+
 void spawn() {
   char name[] = "true";
   char* arguments[] = {name, nullptr};
@@ -518,6 +539,7 @@ int main(int count, char** arguments) {
   fail_at_structures();
   spawn();
   spawn_without_descriptors();
+  lose_memory();
   std::printf("wrong bytes: %zu\n", count_wrong());
   return 0;
 }
