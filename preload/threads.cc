@@ -457,10 +457,13 @@ void do_exit_thread(long status) {
   if (state.lent_to_child || state.signal_stack == nullptr) {
     far_raw_syscall(SYS_exit, status);
   }
+  bool unmaps = false;
   {
     const undispatched_section section;
     release_calls_until(nullptr);
+    unmaps = platform::forget_local(state.signal_stack, signal_stack_bytes);
   }
+  if (!unmaps) far_raw_syscall(SYS_exit, status);
   far_end_thread(state.signal_stack, signal_stack_bytes, status);
 }
 

@@ -267,6 +267,14 @@ void unmap_local(std::byte* address, std::size_t bytes) {
   note_own_memory(-whole, static_cast<std::int64_t>(read_only_bytes) - whole);
 }
 
+bool forget_local(std::byte* address, std::size_t bytes) {
+  if (is_local_block(address)) return false;  // from the reserve, as in unmap_local()
+  const std::size_t read_only_bytes = forget_mapping(reinterpret_cast<std::uintptr_t>(address), bytes);
+  const auto whole = static_cast<std::int64_t>(round_up(bytes, page_bytes));
+  note_own_memory(-whole, static_cast<std::int64_t>(read_only_bytes) - whole);
+  return true;
+}
+
 void release_local_frames(std::byte* address, std::size_t bytes) {
   const long failed = syscall(SYS_madvise, address, bytes, MADV_DONTNEED);
   FAR_CHECK(failed == 0, "frames of local memory can always be released");

@@ -23,6 +23,10 @@ namespace far::platform {
 // Requires: map_local(bytes) or try_map_sparse(bytes, ...) returned the address.
 void unmap_local(std::byte* address, std::size_t bytes);
 
+// For a caller that unmaps it by itself right afterwards, as a thread does with the stack that it ends on: it does not
+// count as the runtime's any more. False: it has to stay mapped.
+[[nodiscard]] bool forget_local(std::byte* address, std::size_t bytes);
+
 // Mappings of the runtime that must not be locked in memory: those of 1 MiB and more, which are filled as they are
 // needed, or driven by userfaultfd.
 struct own_mapping {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "platform/program_limits.h"
 
 namespace far::platform {
 namespace {
@@ -72,6 +73,17 @@ TEST(local_memory, serves_containers_of_several_threads) {
   for (std::thread& thread : threads) thread.join();
 }
 
+TEST(local_memory, what_its_user_unmaps_counts_until_it_is_forgotten) {
+  constexpr std::size_t bytes = 64 * kib;
+  const own_memory before = noted_own_memory();
+  std::byte* const stack = map_local(bytes);
+  EXPECT_EQ(noted_own_memory().address_bytes, before.address_bytes + static_cast<std::int64_t>(bytes));
+  ASSERT_TRUE(forget_local(stack, bytes));
+  EXPECT_EQ(noted_own_memory().address_bytes, before.address_bytes);
+  EXPECT_EQ(noted_own_memory().data_bytes, before.data_bytes);
+  EXPECT_EQ(munmap(stack, bytes), 0) << "it is still there";
+}
+
 // A block's address tells that it is the runtime's: the program must not get it.
 TEST(local_memory, what_came_from_a_region_of_blocks_stays_in_it) {
   constexpr std::size_t bytes = 64 * kib;
@@ -84,6 +96,7 @@ TEST(local_memory, what_came_from_a_region_of_blocks_stays_in_it) {
   ASSERT_EQ(setrlimit(RLIMIT_DATA, &before), 0);
   if (!is_local_block(taken)) GTEST_SKIP() << "the limit is not enforced here";
   std::memset(taken, 0x5a, bytes);
+  EXPECT_FALSE(forget_local(taken, bytes)) << "nobody may unmap it";
   unmap_local(taken, bytes);
   constexpr int free_place = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
   EXPECT_EQ(mmap(taken, bytes, PROT_READ | PROT_WRITE, free_place, -1, 0), MAP_FAILED);
