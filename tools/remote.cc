@@ -170,7 +170,8 @@ int stats(const std::string& pid, bool for_machines) {
   const result<preload::job_mapping> job = find_job(process.value());
   if (!job) return fail(exit_failure, job.error().message);
   const job_snapshot taken = take_snapshot(job.value());
-  if (for_machines) return fmt::print("{}\n", to_json(taken).dump()), 0;
+  // Bytes of a program's name that are not UTF-8 are replaced, not thrown about: a long name is cut anywhere.
+  if (for_machines) return fmt::print("{}\n", to_json(taken).dump(-1, ' ', false, json::error_handler_t::replace)), 0;
   return print_job(taken), 0;
 }
 

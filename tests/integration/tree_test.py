@@ -162,6 +162,18 @@ class Sharing(Tree):
         killed, = [one for one in stats["processes"] if one["pid"] == first["pid"]]
         self.assertGreater(killed["misses"], 0, "what a killed process counted is told")
 
+    def test_a_long_name_is_cut_within_a_letter(self):
+        """48 bytes of it are kept, and each of these letters takes two."""
+        program = pathlib.Path(self.directory, "x" + 40 * "\u00e9")
+        shutil.copy(shutil.which("sleep"), program)
+        process = self.start_tree(32 * MIB, [program, "600"])
+        ask = [support.FARHEAP, "stats", process.pid]
+        support.wait_until(lambda: support.run(ask).code == 0, "an answer", process=process)
+        outcome = support.run([*ask, "--json"])
+        self.assertEqual((outcome.code, outcome.err), (0, ""), outcome)
+        one, = json.loads(outcome.out)["processes"]
+        self.assertEqual(one["program"], "x" + 23 * "\u00e9" + "\ufffd")
+
     def test_a_program_that_is_started_elsewhere(self):
         """It finds the far tier that was named beside `farheap run`, and leaves nothing where it runs."""
         place = pathlib.Path(self.directory)
