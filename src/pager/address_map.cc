@@ -16,28 +16,51 @@ address_map::address_map(std::uint64_t heap_pages, std::uint64_t first_page_numb
 std::optional<page_id> address_map::take(std::uint64_t count, std::uint64_t alignment_pages,
                                          const mapping_traits& traits) {
   const lock_guard guard(lock_);
+  const std::optional<page_range> taken = take_free(count, alignment_pages);
+  if (!taken) return std::nullopt;
+  used_[taken->first] = {count, traits};
+  note_rights(*taken, traits);
+  return taken->first;
+}
+
+bool address_map::take_at(page_range range, const mapping_traits& traits) {
+  const lock_guard guard(lock_);
+  if (!take_free_at(range)) return false;
+  used_[range.first] = {range.count, traits};
+  note_rights(range, traits);
+  return true;
+}
+
+std::optional<page_id> address_map::take_out(std::uint64_t count, std::uint64_t alignment_pages) {
+  const lock_guard guard(lock_);
+  const std::optional<page_range> taken = take_free(count, alignment_pages);
+  return taken ? std::optional(taken->first) : std::nullopt;
+}
+
+bool address_map::take_out_at(page_range range) {
+  const lock_guard guard(lock_);
+  return take_free_at(range);
+}
+
+std::optional<page_range> address_map::take_free(std::uint64_t count, std::uint64_t alignment_pages) {
   for (auto hole = holes_by_size_.lower_bound({count, 0}); hole != holes_by_size_.end(); ++hole) {
     if (hole->second >= heap_pages_) continue;  // of adopted memory: its addresses are aligned otherwise
     const page_id first = round_up(hole->second + first_page_number_, alignment_pages) - first_page_number_;
     const page_id hole_end = hole->second + hole->first;
     if (first > hole_end || count > hole_end - first) continue;
-    take_from_hole(hole->second, {first, count});
-    used_[first] = {count, traits};
-    note_rights({first, static_cast<std::size_t>(count)}, traits);
-    return first;
+    const page_range taken{first, static_cast<std::size_t>(count)};
+    take_from_hole(hole->second, taken);
+    return taken;
   }
   return std::nullopt;
 }
 
-bool address_map::take_at(page_range range, const mapping_traits& traits) {
-  const lock_guard guard(lock_);
+bool address_map::take_free_at(page_range range) {
   auto hole = free_.upper_bound(range.first);
   if (hole == free_.begin()) return false;
   --hole;
   if (hole->first + hole->second < range.end()) return false;
   take_from_hole(hole->first, range);
-  used_[range.first] = {range.count, traits};
-  note_rights(range, traits);
   return true;
 }
 

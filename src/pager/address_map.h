@@ -83,6 +83,10 @@ class address_map {
   // Takes exactly this range if all of it is free.
   [[nodiscard]] bool take_at(page_range range, const mapping_traits& traits);
 
+  // The same two, but what they take is neither in use nor free until use() or put_back(), as of take_over().
+  [[nodiscard]] std::optional<page_id> take_out(std::uint64_t count, std::uint64_t alignment_pages);
+  [[nodiscard]] bool take_out_at(page_range range);
+
   // The range is in use although it never was free, and becomes free like any other when it is given up. Requires: it
   // lies behind the heap's pages.
   void adopt(page_range range, const mapping_traits& traits);
@@ -168,6 +172,9 @@ class address_map {
   using local_map = std::map<Key, Value, std::less<>, platform::local_allocator<std::pair<const Key, Value>>>;
   using sized_hole = std::pair<std::uint64_t, page_id>;  // count, first
 
+  [[nodiscard]] std::optional<page_range> take_free(std::uint64_t count, std::uint64_t alignment_pages)
+      FAR_REQUIRES(lock_);
+  [[nodiscard]] bool take_free_at(page_range range) FAR_REQUIRES(lock_);
   [[nodiscard]] parts erase_used(page_range within) FAR_REQUIRES(lock_);
   [[nodiscard]] parts used_in(page_range range) const FAR_REQUIRES(lock_);
   [[nodiscard]] std::uint64_t free_in(page_range range) const FAR_REQUIRES(lock_);

@@ -54,6 +54,26 @@ TEST(address_map, a_part_that_was_given_back_is_not_removed_from_its_next_user) 
   EXPECT_TRUE(map.find(0));
 }
 
+TEST(address_map, what_is_taken_out_is_nobody_elses_until_it_is_used) {
+  address_map map(1024);
+  EXPECT_EQ(map.take_out(4, 1), 0u);
+  EXPECT_TRUE(map.take_out_at({8, 4}));
+  EXPECT_FALSE(map.take_out_at({6, 4}));
+  EXPECT_EQ(map.take_out(2048, 1), std::nullopt);
+  for (const page_range& taken : {page_range{0, 4}, page_range{8, 4}}) {
+    EXPECT_FALSE(map.look(taken)) << "somebody is at work on it";
+    EXPECT_FALSE(map.take_over(taken));
+    EXPECT_FALSE(map.remove_whole(taken));
+    EXPECT_FALSE(map.take_at(taken, 3));
+    EXPECT_TRUE(map.remove(taken).empty());
+  }
+  EXPECT_EQ(map.pages_in_use(), 8u);
+  map.use({0, 4}, 3);
+  map.put_back({8, 4});
+  EXPECT_EQ(map.find(3)->traits.protection, 3);
+  EXPECT_TRUE(map.take_over({8, 4}));
+}
+
 TEST(address_map, a_range_is_taken_over_in_one_step) {
   address_map map(40);
   ASSERT_EQ(map.take(10, 1, 3), 0u);

@@ -110,8 +110,7 @@ int memory_calls::hand_over(page_range range, overlap how, const std::function<i
   mapping_traits traits;
   traits.foreign = true;
   if (how == overlap::refuse) {
-    if (!parts_.addresses().take_at(range, traits)) return EEXIST;
-    static_cast<void>(parts_.addresses().remove(range));
+    if (!parts_.addresses().take_out_at(range)) return EEXIST;
   } else {
     if (parts_.any_sealed(range)) return EPERM;
     const int refused = parts_.empty(range, parts_.take(range), true, PROT_NONE);

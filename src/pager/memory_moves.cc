@@ -216,10 +216,9 @@ int memory_moves::take_target(const remapping& how, int protection, page_range* 
     return parts_.empty(*target, *taken, false, protection);
   }
   const std::uint64_t alignment = target->count >= huge_page_pages ? huge_page_pages : 1;
-  const std::optional<page_id> first = parts_.addresses().take(target->count, alignment, mapping_traits());
+  const std::optional<page_id> first = parts_.addresses().take_out(target->count, alignment);
   if (!first) return ENOMEM;
   target->first = *first;
-  static_cast<void>(parts_.addresses().remove(*target));
   return 0;
 }
 
