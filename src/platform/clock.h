@@ -3,13 +3,17 @@
 
 #include <cstdint>
 #include <ctime>
+#include <type_traits>
 
 namespace far::platform {
 
+// Nobody owns one by this type, so that clocks need no destructor.
 class clock {
  public:
-  virtual ~clock() = default;
   [[nodiscard]] virtual std::uint64_t now_ns() const = 0;
+
+ protected:
+  ~clock() = default;
 };
 
 class monotonic_clock final : public clock {
@@ -20,5 +24,7 @@ class monotonic_clock final : public clock {
     return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
   }
 };
+// Static ones are asked until the very end of a process, after the destructors of static objects.
+static_assert(std::is_trivially_destructible_v<monotonic_clock>);
 
 }  // namespace far::platform
