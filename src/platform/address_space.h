@@ -53,8 +53,8 @@ class address_space {
   [[nodiscard]] virtual const std::byte* unused_bytes(page_id page) = 0;
 
   // Moves mapped pages to another place in the heap, where they become writable. Requires: both ranges are guarded and
-  // nothing is mapped at `to`. Returns how many pages, from the first, were moved; the next one is locked, or the
-  // kernel has no bytes for it.
+  // nothing is mapped at `to`. Returns how many pages, from the first, were moved; the kernel has no bytes for the
+  // next one.
   [[nodiscard]] virtual std::size_t relocate(page_range range, page_id to) = 0;
 
   // Unmaps pages and frees their frames; several ranges share one TLB flush where the kernel can. Returns how many of

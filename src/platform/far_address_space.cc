@@ -294,9 +294,17 @@ std::size_t far_address_space::relocate(page_range range, page_id to) {
                          install({to + done, 1}, bytes.data(), mapping::writable, &failure) == 1);
     if (!copied) break;
     ++done;
-    if (drop({&page, 1}) != 1) break;
+    // The program has locked it by a call that nobody saw. What stayed would be found there by the next mapping.
+    if (drop({&page, 1}) != 1) unlock_and_drop(page);
   }
   return done;
+}
+
+void far_address_space::unlock_and_drop(page_range page) {
+  // Since Linux 5.18.
+  if (advise(address_of(page.first), page.count << page_shift, MADV_DONTNEED_LOCKED) == 0) return;
+  const bool unlocked = syscall(SYS_munlock, address_of(page.first), page.count << page_shift) == 0;
+  FAR_CHECK(unlocked && drop({&page, 1}) == 1, "a page that has moved can be dropped");
 }
 
 std::size_t far_address_space::drop(std::span<const page_range> ranges) {

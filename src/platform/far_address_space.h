@@ -60,6 +60,7 @@ class far_address_space final : public address_space {
   [[nodiscard]] std::size_t read_by_force(page_range range, std::byte* into) const;
   [[nodiscard]] std::size_t lift_by_copy(page_range range, std::byte* staging);
   [[nodiscard]] bool own_exclusively(page_id page);
+  void unlock_and_drop(page_range page);
 
   heap_layout heap_;
   userfaultfd& faults_;

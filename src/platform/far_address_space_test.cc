@@ -145,6 +145,17 @@ TEST_P(far_address_space_test, stops_at_a_locked_page_and_leaves_it) {
   }
 }
 
+// By a call that the pager did not see.
+TEST_P(far_address_space_test, moves_a_locked_page_and_leaves_nothing_behind) {
+  install({5, 3});
+  if (syscall(SYS_mlock, base_ + 6 * page_bytes, page_bytes) != 0) GTEST_SKIP() << "no permission for mlock";
+  ASSERT_EQ(space_->relocate({5, 3}, 300), 3u);
+  for (const page_id page : {5, 6, 7}) {
+    EXPECT_FALSE(is_filled(page)) << page;
+    EXPECT_TRUE(holds(base_ + (page + 295) * page_bytes, page));
+  }
+}
+
 // As where the program has mapped a file over a page, past the pager.
 TEST_P(far_address_space_test, a_range_is_guarded_as_a_whole_or_not_at_all) {
   const page_range all{0, heap_bytes / page_bytes};
