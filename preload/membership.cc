@@ -50,13 +50,13 @@ result<std::unique_ptr<job>> try_to_join(const settings& chosen) {
   return job::join(std::move(given).value(), name.value());
 }
 
-void warn_of_own_budget(const error& why, std::uint64_t budget_bytes) {
+}  // namespace
+
+void warn_of_own_budget(const error& why, std::uint64_t budget_bytes) noexcept {
   log_line(log_level::warning, "%s; process %d (%s) has a budget of its own of %s, beside that of the others",
            why.message.c_str(), static_cast<int>(getpid()), program_invocation_short_name,
            format_size(budget_bytes).c_str());
 }
-
-}  // namespace
 
 std::unique_ptr<job> join_job(const settings& chosen) {
   if (chosen.job.empty()) return nullptr;

@@ -14,6 +14,9 @@ namespace far::preload {
 // warning, where it cannot be joined: then this process has a budget of its own.
 [[nodiscard]] std::unique_ptr<job> join_job(const settings& chosen);
 
+// Says that this process does not take part in dividing the budget, and why.
+void warn_of_own_budget(const error& why, std::uint64_t budget_bytes) noexcept;
+
 // In a child of fork that lives on. Where it cannot join, one line of warning says so, and it keeps the budget that it
 // has.
 void join_as_child(job& member, const engine::statistics& since_fork, const process_usage& used);

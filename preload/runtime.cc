@@ -67,7 +67,6 @@ void take_hint(const void* address, std::size_t size, std::uint64_t packed_optio
 }
 
 constexpr int pressure_check_ms = 200;
-constexpr int exit_status_of_failure = 1;
 
 // Held while a child of fork joins its job and opens its control socket, and by a thread that forks.
 spin_lock settling;
@@ -99,7 +98,7 @@ std::uint64_t now_ns() {
 
 [[noreturn]] void refuse_to_start(const error& why) {
   log_line(log_level::error, "%s", why.message.c_str());
-  _exit(exit_status_of_failure);
+  _exit(EXIT_FAILURE);
 }
 
 // This process may have fewer rights than `farheap run` had, after a change of user or root, or in a container.
@@ -203,8 +202,7 @@ void report_for_restricted_thread(runtime& self) {
 // Serves requests of control.h. Under pressure it takes freed memory back from jemalloc, for which no miss must wait.
 void run_control(runtime& self, control::control_server& server) {
   std::uint64_t evicted_before = 0;
-  bool serving_peers = true;
-  while (serving_peers) {
+  for (bool serving_peers = true; serving_peers;) {
     serving_peers = server.step(pressure_check_ms);
     report_for_restricted_thread(self);
     if (self.reported.load()) return;
@@ -219,19 +217,18 @@ void run_control(runtime& self, control::control_server& server) {
   }
 }
 
-// Without this thread nobody would divide the budget. By now the program's memory is far.
+// Without this thread nobody divides the budget.
 template <typename Body>
-void start_control(Body body) {
+result<void> start_control(Body body) {
   try {
     // Never joined: a child of fork has the object, and not the thread. Nor detached: the program may have a
     // sanitizer's pthread_detach(), which ends it for a thread that it has not seen start. Nor allocated: operator new
     // may be the program's, too.
     alignas(std::thread) static std::byte never_destroyed[sizeof(std::thread)];
     new (never_destroyed) std::thread(platform::start_runtime_thread("farheap-control", body));
+    return {};
   } catch (const std::system_error& failure) {
-    refuse_to_start(
-        {std::string("no thread can be started (") + failure.what() + "); raise the limit on processes (ulimit -u)",
-         failure.code().value()});
+    return error{std::string("no thread can be started (") + failure.what() + "); raise the limit with: ulimit -u"};
   }
 }
 
@@ -257,8 +254,10 @@ void run_control_of_child(runtime& self) {
   run_control(self, *server);
 }
 
+// It has run for a second by now, and can go on as it is.
 void start_control_of_child() {
-  start_control([self = the_runtime] { run_control_of_child(*self); });
+  const result<void> started = start_control([self = the_runtime] { run_control_of_child(*self); });
+  if (!started) warn_of_own_budget(started.error(), the_runtime->budget_bytes.load());
 }
 
 result<fault_mode_choice> choose_mode(const settings& chosen) {
@@ -361,7 +360,7 @@ void start() {
   }
   starting->pager = std::move(pager).value();
   backend::note_far_program();
-  const result<void> used = use_far_memory(*starting->pager);
+  result<void> used = use_far_memory(*starting->pager);
   if (!used) refuse_to_start(used.error());
   settling.assert_held();  // no other thread knows of this runtime yet
   starting->control = listen(*starting);
@@ -372,7 +371,8 @@ void start() {
   serve_forks(*starting->pager);
   watch_thread_ends();
   static_cast<void>(read_process_usage());  // opens its file before the program begins
-  start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
+  used = start_control([starting, server = starting->control.get()] { run_control(*starting, *server); });
+  if (!used) refuse_to_start(used.error());  // by now the program's memory is far
   serve_limits(*starting->pager);
   if (starting->mode == pager::fault_mode::in_line) {
     const result<void> guarded = guard_system_calls(!static_arrays.empty());

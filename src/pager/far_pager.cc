@@ -1,6 +1,7 @@
 #include "pager/far_pager.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,6 +29,11 @@ namespace {
 constexpr std::size_t huge_page_bytes = 2 * mib;
 
 constinit const platform::monotonic_clock clock_of_tiers;
+
+error no_thread(const std::system_error& failure) {
+  return {std::string("no thread can be started (") + failure.what() + "); raise the limit with: ulimit -u",
+          failure.code().value()};
+}
 
 }  // namespace
 
@@ -91,8 +97,7 @@ result<std::unique_ptr<far_pager>> far_pager::create(const options& chosen) {
   try {
     return make(chosen);
   } catch (const std::system_error& failure) {
-    return error{std::string("no thread can be started (") + failure.what() + "); raise the limit with: ulimit -u",
-                 failure.code().value()};
+    return no_thread(failure);
   }
 }
 
@@ -266,7 +271,8 @@ namespace {
            "a child of fork cannot go on with its far memory (%s) and is stopped; use vfork or posix_spawn, or exec at "
            "once",
            why.message.c_str());
-  _exit(EXIT_FAILURE);
+  // Past the run door's _exit(), whose report would wait for locks of threads that the child does not have.
+  while (true) syscall(SYS_exit_group, EXIT_FAILURE);
 }
 
 }  // namespace
@@ -277,10 +283,14 @@ void far_pager::start_again_in_child() {
   static_cast<void>(fault_thread_.release());
   make_reclaimer(chosen_.child_settled);
   if (!serves_misses_) return;
-  reclaimer_->start();
-  if (chosen_.mode != fault_mode::thread) return;
-  const result<void> started = start_fault_thread();
-  if (!started) stop_child(started.error());
+  try {
+    reclaimer_->start();
+    if (chosen_.mode != fault_mode::thread) return;
+    const result<void> started = start_fault_thread();
+    if (!started) stop_child(started.error());
+  } catch (const std::system_error& failure) {
+    stop_child(no_thread(failure));
+  }
 }
 
 // The child has one thread, this one, and a copy of everything, but no userfaultfd, no threads of the runtime and no

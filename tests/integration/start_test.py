@@ -18,6 +18,33 @@ NO_RIGHTS = "vm.unprivileged_userfaultfd=1"
 NATIVELY = "runs natively"
 
 
+# A process of this number's alone, so that nobody else changes how many it has. It forks when there is room for as many
+# more processes and threads as its argument says, and says how the child ended, which lives for two seconds.
+ALONE = 61234
+AT_THE_LIMIT = """
+import os, resource, sys, time
+hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+def limit(most):
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, hard))
+def fits():
+    try:
+        child = os.posix_spawn("/bin/true", ["true"], {})
+    except BlockingIOError:
+        return False
+    return os.waitpid(child, 0)[1] == 0
+memory = bytearray(48 << 20)
+most = 1
+while limit(most) or not fits():
+    most += 1
+limit(most + int(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    time.sleep(2)
+    os._exit(7 if sum(memory[::4096]) == 0 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
 class Start(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -71,6 +98,19 @@ class Start(unittest.TestCase):
                                *self.farheap(*self.verifier())])
         self.check_same(outcome, far=False)
         self.check_said_once(outcome, NO_RIGHTS, NATIVELY)
+
+    def test_a_child_of_fork_that_may_have_no_threads(self):
+        support.need(os.geteuid() == 0, "only root can become another user")
+        alone = ["setpriv", f"--reuid={ALONE}", "--clear-groups"]
+        for room, code, says in ((0, "1", "cannot go on with its far memory (no thread can be started"),
+                                 (1, "7", "has a budget of its own")):
+            program = ["/usr/bin/python3", "-c", AT_THE_LIMIT, str(room)]
+            native = support.run([*alone, *program])
+            self.assertEqual((native.code, native.out), (0, "7\n"), native)
+            outcome = support.run([*alone, *self.farheap(*program)])
+            self.assertEqual((outcome.code, outcome.out), (0, code + "\n"), outcome)
+            self.assertIn(says, outcome.err)
+            self.assertIn("ulimit -u", outcome.err)
 
     def test_a_mode_that_was_asked_for_is_not_replaced(self):
         outcome = support.run(self.farheap(*self.verifier(), mode="thread"),
