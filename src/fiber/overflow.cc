@@ -19,6 +19,8 @@ constexpr std::size_t signal_stack_bytes = 64 * kib;
 
 constinit spin_lock watch_lock;
 constinit unsigned watches FAR_GUARDED_BY(watch_lock) = 0;
+// The program had put a handler of its own over ours when the last watch ended. It may call ours.
+constinit bool is_left_below FAR_GUARDED_BY(watch_lock) = false;
 constinit struct sigaction before{};
 
 bool in_guard(const control_block& fiber, const void* address) {
@@ -55,9 +57,15 @@ void on_segv(int signal, siginfo_t* info, void* context) {
 
 }  // namespace
 
+// Where ours may be below the program's handler already, it must not come over it as well: each would call the other.
+// Who runs out of stack is named then if the program's handler calls those before it.
 void watch_for_overflows() {
   const lock_guard guard(watch_lock);
   if (watches++ > 0) return;
+  struct sigaction now{};
+  FAR_CHECK(sigaction(SIGSEGV, nullptr, &now) == 0, "SIGSEGV has an action");
+  const bool is_handled = (now.sa_flags & SA_SIGINFO) != 0 || (now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN);
+  if (is_left_below && is_handled) return;
   struct sigaction ours{};
   ours.sa_sigaction = on_segv;
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -69,7 +77,8 @@ void stop_watching_for_overflows() noexcept {
   if (--watches > 0) return;
   struct sigaction now{};
   sigaction(SIGSEGV, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_segv) sigaction(SIGSEGV, &before, nullptr);
+  is_left_below = (now.sa_flags & SA_SIGINFO) == 0 || now.sa_sigaction != on_segv;
+  if (!is_left_below) sigaction(SIGSEGV, &before, nullptr);
 }
 
 overflow_stack::overflow_stack() : low_(platform::map_local(signal_stack_bytes)) {

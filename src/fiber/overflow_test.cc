@@ -1,10 +1,13 @@
 // Running out of stack is told by name; other faults reach the program's handler.
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <cstdio>
+#include <utility>
 
 #include "base/units.h"
 #include "tests/support/fiber_runs.h"
@@ -57,6 +60,67 @@ TEST_F(overflow_death, other_faults_on_a_fiber_kill_as_always) {
         workers.spawn([] { *static_cast<volatile int*>(nullptr) = 1; }).join();
       },
       ::testing::KilledBySignal(SIGSEGV), "");
+}
+
+struct sigaction below_program{};
+
+// The program's, over ours. It says so once; if it is called by those that it calls, there would be no end.
+void report_and_pass_on(int signal, siginfo_t* info, void* context) {
+  static bool is_called = false;
+  if (std::exchange(is_called, true)) _exit(3);
+  std::fputs("the program's handler was called\n", stderr);
+  below_program.sa_sigaction(signal, info, context);
+}
+
+void put_over_ours() {
+  struct sigaction programs{};
+  programs.sa_sigaction = report_and_pass_on;
+  programs.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigaction(SIGSEGV, &programs, &below_program);
+}
+
+TEST_F(overflow_death, a_handler_that_outlives_a_scheduler_is_called_once_by_a_fault_in_the_next) {
+  if (sanitizers::present) GTEST_SKIP() << "sanitizers report the fault themselves";
+  EXPECT_EXIT(
+      {
+        {
+          const scheduler first(with_workers(1));
+          put_over_ours();
+        }
+        scheduler second(with_workers(1));
+        second.spawn([] { *static_cast<volatile int*>(nullptr) = 1; }).join();
+      },
+      ::testing::KilledBySignal(SIGSEGV), "the program's handler was called");
+}
+
+TEST_F(overflow_death, names_the_fiber_below_a_handler_that_outlives_a_scheduler) {
+  if (sanitizers::present) GTEST_SKIP() << "sanitizers handle signals in their own way";
+  EXPECT_EXIT(
+      {
+        {
+          const scheduler first(with_workers(1));
+          put_over_ours();
+        }
+        scheduler second(with_workers(1));
+        second.spawn([] { descend(1'000'000, nullptr); }, {.name = "parser"}).join();
+      },
+      ::testing::KilledBySignal(SIGSEGV), "fiber 'parser' \\(number 1\\) ran out of its stack");
+}
+
+// The program has no handler any more, so ours is in its place again.
+TEST_F(overflow_death, names_the_fiber_after_a_handler_that_has_gone) {
+  if (sanitizers::present) GTEST_SKIP() << "sanitizers handle signals in their own way";
+  EXPECT_EXIT(
+      {
+        {
+          const scheduler first(with_workers(1));
+          put_over_ours();
+        }
+        ::signal(SIGSEGV, SIG_DFL);
+        scheduler second(with_workers(1));
+        second.spawn([] { descend(1'000'000, nullptr); }, {.name = "parser"}).join();
+      },
+      ::testing::KilledBySignal(SIGSEGV), "fiber 'parser' \\(number 1\\) ran out of its stack");
 }
 
 TEST(overflow, a_stack_of_the_size_asked_for_is_enough) {
