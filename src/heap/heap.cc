@@ -452,9 +452,13 @@ bool object_heap::change_heat(std::size_t page, bool was_used) {
 bool object_heap::prefetch(owner_word& owner) {
   const std::uint64_t value = owner.load(std::memory_order_acquire);
   const std::uintptr_t object = word::address(value);
+  if (word::is_huge(value)) {
+    memory.prefetch(object, huge.bytes_of(object));  // its first page may be here, and others not
+    return true;
+  }
   if (object == 0 || memory.is_resident(object)) return true;
-  if (!word::is_huge(value) && memory.takes_object_path(object)) return prefetch_object(owner, value);
-  memory.prefetch(object, word::is_huge(value) ? huge.bytes_of(object) : 1);
+  if (memory.takes_object_path(object)) return prefetch_object(owner, value);
+  memory.prefetch(object, 1);
   return true;
 }
 

@@ -18,6 +18,7 @@
 
 #include "base/units.h"
 #include "far/runtime.h"
+#include "tests/support/eventually.h"
 #include "tests/support/real_pager.h"
 
 namespace far {
@@ -301,6 +302,18 @@ TEST_F(ownership_test, an_element_brings_in_its_page_alone) {
   EXPECT_EQ(numbers[count / 2 + 1], 5u);
   EXPECT_EQ(numbers[count - 1], count + 10);
   farheap.validate();
+}
+
+TEST_F(ownership_test, an_array_whose_first_page_is_here_is_prefetched_as_well) {
+  runtime farheap(heap::small_runtime());
+  constexpr std::size_t pages = 200;
+  auto all = make_unique<std::uint64_t[]>(farheap, pages * page_bytes / sizeof(std::uint64_t));
+  for (std::size_t i = 0; i < all.size(); i += page_bytes / sizeof(std::uint64_t)) all.write(i, i + 1);
+  farheap.evict_all();
+  EXPECT_EQ(all.read(0), 1u);
+  const std::uint64_t fetched = farheap.statistics().fetched_pages;
+  EXPECT_TRUE(all.prefetch());
+  EXPECT_TRUE(eventually([&] { return farheap.statistics().fetched_pages >= fetched + pages / 2; }));
 }
 
 TEST_F(ownership_test, a_range_of_elements_ends_with_its_array) {
