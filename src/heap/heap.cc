@@ -299,7 +299,8 @@ void object_heap::give_up_fetch(owner_word& owner) {
 }
 
 // The old copy's live bit goes first: from then on the evacuator does not take pointers inside the old copy for owners,
-// should the page become resident for another object.
+// should the page become resident for another object. Where the object cannot come alone, its page comes as a
+// dereference would bring it: what was said to be coming (is_local) is handed over before it leaves.
 void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_kind where) {
   const std::uintptr_t object = word::address(value);
   if (where == segment_kind::lasting && memory.left_just_now(object)) where = segment_kind::hot;
@@ -311,7 +312,7 @@ void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_k
   if (!memory.read_remote(first, bytes, local.data())) {
     pages.set_live(object);
     give_up_fetch(owner);
-    memory.fetch(object, 1, false);
+    memory.fetch(object, 1, has_handler(object));
     return;
   }
   std::uintptr_t copy = 0;
@@ -321,7 +322,7 @@ void object_heap::finish_fetch(owner_word& owner, std::uint64_t value, segment_k
     // No addresses are left for the object alone; the page has its own.
     pages.set_live(object);
     give_up_fetch(owner);
-    memory.fetch(object, 1, false);
+    memory.fetch(object, 1, has_handler(object));
     return;
   }
   std::uint64_t header_value = 0;

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <span>
 #include <thread>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "far/runtime.h"
 #include "far/tag.h"
 #include "far/unique_ptr.h"
+#include "heap/segments.h"
+#include "tests/support/eventually.h"
 #include "tests/support/leaving_stress.h"
 #include "tests/support/real_pager.h"
 
@@ -106,6 +109,36 @@ TEST_F(leaving_test, pages_that_can_be_written_are_handed_over) {
   farheap.evict_all();
   EXPECT_EQ(farheap.statistics().handled_objects, handled);
   for (std::uint64_t i = 0; i < 5000; ++i) EXPECT_EQ(all[i].read().times_left, 2u);
+}
+
+// It is prefetched, and nobody uses it. Its page comes, because there are no addresses for the object alone.
+TEST_F(leaving_test, what_comes_with_its_page_for_want_of_a_place_is_handed_over) {
+  runtime_options chosen = heap::small_runtime();
+  chosen.page_path_share = 2;
+  chosen.address_bytes = 192 * mib;
+  runtime farheap(chosen);
+  std::atomic<std::uint64_t> handled{0};
+  const tag entries(farheap, {}, before_leaving<entry>([&](entry&) { ++handled; }));
+  const unique_ptr<entry> one = make_unique<entry>(entries, entry{.key = 1});
+  std::vector<unique_ptr<std::byte[]>> all_other_addresses;
+  EXPECT_THROW(for (;;) all_other_addresses.push_back(make_unique<std::byte[]>(farheap, heap::segment_bytes / 2)),
+               std::bad_alloc);
+  // Pages that are read turn out not to be written to: from then on they come back protected.
+  for (int round = 0; round < 3; ++round) {
+    for (const auto& other : all_other_addresses) {
+      for (std::size_t at = 0; at < other.size(); at += page_bytes) static_cast<void>(other.read(at));
+    }
+  }
+  farheap.evict_all();
+  EXPECT_EQ(handled, 1u);
+  const runtime_statistics before = farheap.statistics();
+  EXPECT_TRUE(one.prefetch());
+  EXPECT_TRUE(eventually([&] { return farheap.statistics().fetched_pages > before.fetched_pages; }));
+  farheap.validate();  // the prefetch has ended
+  EXPECT_EQ(farheap.statistics().object_fetches, before.object_fetches);
+  farheap.evict_all();
+  EXPECT_EQ(handled, 2u);
+  EXPECT_EQ(one.read().key, 1u);
 }
 
 TEST_F(leaving_test, is_given_the_size_of_arrays) {
