@@ -35,8 +35,9 @@ struct replacement {
   unsigned priority = 1;
 };
 
-// Called before an object leaves local memory, with its bytes, which it may change (AIFM, section 4.2.3). The evictor
-// holds locks meanwhile, and all threads that need a frame wait for it. So a handler is short, and:
+// Called before an object leaves local memory, with its bytes, which it may change (AIFM, section 4.2.3); not before
+// its constructor has returned, nor once its destructor has begun. The evictor holds locks meanwhile, and all threads
+// that need a frame wait for it. So a handler is short, and:
 //
 // - uses no far memory but that object: it opens no scope, and makes, moves and destroys no far pointer, those in the
 //   object among them; a library call that does so stops the program, in checked builds also a scope;

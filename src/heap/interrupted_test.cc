@@ -60,6 +60,12 @@ struct item {
   [[nodiscard]] bool is(std::uint64_t value) const { return number == value && content[19] == value * 31; }
 };
 
+// Its destructor leaves nothing to use.
+struct mortal {
+  volatile bool is_alive = true;
+  ~mortal() { is_alive = false; }
+};
+
 // Of an object that moves; its pointer is followed.
 struct parent {
   unique_ptr<std::uint64_t[]> child;
@@ -67,6 +73,8 @@ struct parent {
 
 }  // namespace
 
+template <>
+inline constexpr bool is_relocatable<mortal> = true;
 template <>
 struct pointers_of<parent> {
   static void visit(parent& in, auto&& pointer) {
@@ -218,6 +226,31 @@ TEST_F(interrupted_test, an_eviction_by_a_dereference) {
     EXPECT_EQ(wrong, 0u) << page_path_share;
   }
   farheap_.validate();
+}
+
+// Handlers are called for objects, and not for what a destructor has left of them.
+TEST_F(interrupted_test, a_destruction_by_the_eviction_of_its_page) {
+  std::uintptr_t page = 0;
+  std::atomic<std::size_t> called = 0;
+  std::atomic<std::size_t> wrong = 0;
+  const tag handled(farheap_, {}, before_leaving<mortal>([&](const mortal& one) {
+                      ++called;
+                      wrong += one.is_alive ? 0 : 1;
+                    }));
+  unique_ptr<mortal> one;
+  const auto prepare = [&] {
+    one = make_unique<mortal>(handled);
+    const scope here(farheap_);
+    page = reinterpret_cast<std::uintptr_t>(&one.deref(here)) & ~std::uintptr_t{page_bytes - 1};
+  };
+  const auto evict = [&] {
+    condemn(page);
+    heap().memory.evict(page, page_bytes);
+  };
+  EXPECT_GT(interrupt_everywhere(prepare, [&] { one.reset(); }, evict), 10u);
+  EXPECT_GT(called, 0u);
+  EXPECT_EQ(wrong, 0u);
+  handled.give_back();
 }
 
 // The object moves to a place of its own, and its page comes back for others.

@@ -154,24 +154,32 @@ template <typename T>
   }
 }
 
+// Makes room for a T, or for some, and calls construct(first byte). It is given back in the same scope when that
+// throws: handlers of the tag (far/tag.h) are called for objects, not for what is left of them.
+template <typename T, typename Construct>
+void allocate_and_construct(const tag& in, owner_word& owner, std::size_t bytes, bool lasting, Construct construct) {
+  const scope here(in.home());
+  try {
+    std::byte* const at = allocate(in, owner, bytes, type_of<T>(), alignof(T), lasting);
+#if defined(FARHEAP_CHECKED)
+    // Scopes that end in the constructor do not take the object away.
+    static_cast<void>(here.reach(owner, true, lasting));
+#endif
+    construct(at);
+  } catch (...) {
+    release(owner, may_own_others<T>);
+    throw;
+  }
+}
+
 // Makes the object that `owner` will own, or the array of `count` value-initialised elements. Throws std::bad_alloc,
 // and what the constructor throws.
 template <typename T, typename... Arguments>
 void construct_object(const tag& in, owner_word& owner, bool lasting, Arguments&&... arguments) {
   require_relocatable<T>();
   give_way(in);
-  const scope here(in.home());
-  try {
-    std::byte* const at = allocate(in, owner, sizeof(T), type_of<T>(), alignof(T), lasting);
-#if defined(FARHEAP_CHECKED)
-    // Scopes that end in the constructor do not take the object away.
-    static_cast<void>(here.reach(owner, true, lasting));
-#endif
-    new (at) T(std::forward<Arguments>(arguments)...);
-  } catch (...) {
-    release(owner, may_own_others<T>);
-    throw;
-  }
+  allocate_and_construct<T>(in, owner, sizeof(T), lasting,
+                            [&](std::byte* at) { new (at) T(std::forward<Arguments>(arguments)...); });
 }
 template <typename T, typename... Arguments>
 void make_object(const tag& in, owner_word& owner, Arguments&&... arguments) {
@@ -235,17 +243,13 @@ void make_array(const tag& in, owner_word& owner, std::size_t count, bool lastin
   if (count == 0) return;
   give_way(in);
   const bool is_large = count * sizeof(T) > 4096;
+  allocate_and_construct<T>(in, owner, count * sizeof(T), lasting, [&](std::byte* at) {
+    if (!is_large) std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
+  });
+  // Pages of large arrays are zeros already; to write them would bring them all in.
+  if (!is_large || starts_as_zeros<T>()) return;
   try {
-    {
-      const scope here(in.home());
-      std::byte* const at = allocate(in, owner, count * sizeof(T), type_of<T>(), alignof(T), lasting);
-#if defined(FARHEAP_CHECKED)
-      static_cast<void>(here.reach(owner, true, lasting));
-#endif
-      if (!is_large) std::uninitialized_value_construct_n(reinterpret_cast<T*>(at), count);
-    }
-    // Pages of large arrays are zeros already; to write them would bring them all in.
-    if (is_large && !starts_as_zeros<T>()) construct_large_array<T>(owner, count, lasting);
+    construct_large_array<T>(owner, count, lasting);
   } catch (...) {
     release(owner, may_own_others<T>);
     throw;
@@ -261,6 +265,7 @@ void destroy_now(owner_word& owner) {
     if (std::is_array_v<T> && is_huge) {
       destroy_large_array<element>(owner, bytes_of(owner) / sizeof(element));
     } else {
+      // Until its place is given back, as in allocate_and_construct().
       const scope here(runtime_of(owner));
       static_cast<void>(unless_lost([&] {
         auto* const first = std::launder(reinterpret_cast<element*>(here.reach(owner, true, false)));
@@ -271,6 +276,7 @@ void destroy_now(owner_word& owner) {
           first->~element();
         }
       }));
+      return release(owner, may_own_others<element>);
     }
   }
   release(owner, may_own_others<element>);
