@@ -463,18 +463,6 @@ bool object_heap::prefetch(owner_word& owner) {
   return true;
 }
 
-// A page that nobody has used since it came can leave clean, and then no handler is called. One that is ready, and on
-// its way, comes in for somebody, or was used when already claimed, and stays. Objects that move are looked at again.
-bool object_heap::is_local(const owner_word& owner) const {
-  while (true) {
-    const std::uint64_t value = owner.load(std::memory_order_acquire);
-    const std::uintptr_t object = word::address(value);
-    const bool is_here = word::is_fetching(value) || memory.is_writable(object) ||
-                         (pages.is_ready(pages.page_of(object)) && !memory.is_away(object));
-    if (word::address(owner.load(std::memory_order_acquire)) == object) return is_here;
-  }
-}
-
 void object_heap::prefetch_part(std::uint64_t value, std::size_t offset, std::size_t bytes) {
   const std::uintptr_t object = word::address(value);
   const std::size_t whole = huge.bytes_of(object);

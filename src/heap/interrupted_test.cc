@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "far/detail/pointer.h"
 #include "far/relocatable.h"
 #include "far/runtime.h"
 #include "far/scope.h"
@@ -28,6 +29,8 @@
 #include "far/unique_ptr.h"
 #include "heap/grace_periods.h"
 #include "heap/heap.h"
+#include "heap/scope_log.h"
+#include "heap/scope_records.h"
 #include "heap/segments.h"
 
 namespace {
@@ -226,6 +229,54 @@ TEST_F(interrupted_test, an_eviction_by_a_dereference) {
     EXPECT_EQ(wrong, 0u) << page_path_share;
   }
   farheap_.validate();
+}
+
+// A scope that logs has the object. No grace period waits for that, so the evictor claims the page, and gives it back.
+TEST_F(interrupted_test, an_eviction_of_what_stays_by_the_question_whether_it_is_local) {
+  std::uintptr_t page = 0;
+  std::atomic<std::size_t> wrong = 0;
+  detail::owner_word one{0};
+  detail::make_object<item>(farheap_, one, 1u);
+  heap::note_long_scope(heap::current_record());
+  const scope here(farheap_);
+  const auto prepare = [&] {
+    page = page_of(*reinterpret_cast<const item*>(here.reach(one, false, true)));
+    condemn(page);
+  };
+  const auto evict = [&] { heap().memory.evict(page, page_bytes); };
+  EXPECT_GT(interrupt_everywhere(prepare, evict, [&] { wrong += detail::is_local(one) ? 0 : 1; }), 10u);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(farheap_.statistics().held_pages, 10u) << "it was claimed, and stayed";
+  detail::destroy<item>(one);
+}
+
+// Who learns from the handler that the object leaves is told so, and need not ask again.
+TEST_F(interrupted_test, an_eviction_by_who_learns_of_it_from_the_handler) {
+  std::uintptr_t page = 0;
+  std::atomic<bool> is_noted = false;
+  std::atomic<std::size_t> learned = 0;
+  std::atomic<std::size_t> wrong = 0;
+  const tag handled(farheap_, {}, before_leaving<item>([&](const item&) { is_noted = true; }));
+  detail::owner_word one{0};
+  detail::make_object<item>(handled, one, 1u);
+  const auto prepare = [&] {
+    {
+      const scope here(farheap_);
+      page = page_of(*reinterpret_cast<const item*>(here.reach(one, true, true)));
+    }
+    condemn(page);
+    is_noted = false;
+  };
+  const auto ask = [&] {
+    if (!is_noted.exchange(false)) return;
+    ++learned;
+    wrong += detail::is_local(one) ? 1 : 0;
+  };
+  EXPECT_GT(interrupt_everywhere(prepare, [&] { heap().memory.evict(page, page_bytes); }, ask), 10u);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_GT(learned, 0u);
+  detail::destroy<item>(one);
+  handled.give_back();
 }
 
 // Handlers are called for objects, and not for what a destructor has left of them.

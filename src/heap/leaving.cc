@@ -6,6 +6,7 @@
 #include "base/use_check.h"
 #include "fiber/this_fiber.h"
 #include "heap/header.h"
+#include "heap/heap.h"
 
 namespace far::heap {
 namespace {
@@ -69,3 +70,22 @@ std::size_t leaving_objects::call(const page_table& pages, std::size_t page) noe
 }
 
 }  // namespace far::heap
+
+namespace far::detail {
+
+// A page that nobody has used since it came can leave clean, and then no handler is called. If one that is on its way
+// out has marks of uses, the evictor has not decided yet whether it leaves: it takes the marks before it calls the
+// handlers (scope_filter.cc; tests/model/leaving_entries_model_test.cc). A page that was forced out has lost its marks,
+// and may be ready when it comes again. Objects that move are looked at again.
+bool object_heap::is_local(const owner_word& owner) const {
+  while (true) {
+    const std::uint64_t value = owner.load(std::memory_order_acquire);
+    const std::uintptr_t object = word::address(value);
+    const std::size_t page = pages.page_of(object);
+    const bool is_here = word::is_fetching(value) || memory.is_writable(object) ||
+                         (!memory.is_away(object) && (pages.is_ready(page) || pages.use_of(page).objects > 0));
+    if (word::address(owner.load(std::memory_order_acquire)) == object) return is_here;
+  }
+}
+
+}  // namespace far::detail

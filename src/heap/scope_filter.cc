@@ -137,7 +137,6 @@ engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates&
   counters::add(heap->count.forced_pages, static_cast<std::uint64_t>(std::popcount(said.forced)));
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::uint64_t bit = std::uint64_t{1} << i;
-    if ((said.unused & leaving.dirty & bit) != 0) call_handler(*heap, all[i]);
     if ((said.stay & bit) != 0) continue;
     if ((said.forced & bit) != 0) {
       heap->pages.take_use(all[i]);
@@ -145,6 +144,8 @@ engine::eviction_verdict scope_filter::decide(const engine::eviction_candidates&
     } else if (comes_back_by_object(*heap, all[i], (leaving.fetched & bit) != 0)) {
       said.object_path |= bit;
     }
+    // After the marks of uses are taken: who learns from the handler that an object leaves finds none (is_local).
+    if ((said.unused & leaving.dirty & bit) != 0) call_handler(*heap, all[i]);
   }
   return said;
 }

@@ -51,7 +51,8 @@ FAR_API void release(owner_word& owner, bool owns_others);
 [[nodiscard]] FAR_API std::size_t bytes_of(const owner_word& owner);
 [[nodiscard]] FAR_API bool prefetch(owner_word& owner);
 // Whether a small object is in local memory, in a page that somebody has used since it came there, or is coming for
-// somebody: if its tag has a handler, that will be called before it leaves. Says no of what is on its way out.
+// somebody: if its tag has a handler, that will be called before it leaves. Of what is on its way out, says no once the
+// handler is about to be called.
 // Requires: the caller is in a scope.
 [[nodiscard]] FAR_API bool is_local(const owner_word& owner);
 FAR_API void prefetch_part(owner_word& owner, std::size_t offset, std::size_t bytes);
