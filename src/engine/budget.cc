@@ -7,9 +7,9 @@
 namespace far::engine {
 namespace {
 
-// Free frames kept ahead of need: a hundredth of the budget, but enough for some batches of misses. What is free holds no
-// page, and between 1 and 2 hundredths are free at a time (decision 147). For a tiny budget, such as the share of one
-// process of many, at most 1/8, or pages would leave before they are used.
+// Free frames kept ahead of need: a hundredth of the budget, but enough for some batches of misses. What is free holds
+// no page, and between 1 and 2 hundredths are free at a time (decision 147). For a tiny budget, such as the share of
+// one process of many, at most 1/8, or pages would leave before they are used.
 constexpr std::uint64_t usual_share = 100;
 constexpr std::uint64_t smallest_low_pages = 128;
 constexpr std::uint64_t largest_low_pages = 4096;
@@ -19,7 +19,8 @@ constexpr std::uint64_t tiny_share = 8;
 
 std::uint64_t budget::low_watermark_for(std::uint64_t limit_pages) const {
   if (free_share_ > 0) return static_cast<std::uint64_t>(static_cast<double>(limit_pages) * free_share_);
-  return std::min(std::clamp(limit_pages / usual_share, smallest_low_pages, largest_low_pages), limit_pages / tiny_share);
+  return std::min(std::clamp(limit_pages / usual_share, smallest_low_pages, largest_low_pages),
+                  limit_pages / tiny_share);
 }
 
 void budget::resize(std::uint64_t limit_pages) {
