@@ -314,7 +314,8 @@ void keep_reference(llvm::Module& module, llvm::StringRef function, llvm::Consta
   if (module.getNamedGlobal(name) != nullptr) return;
   auto* const kept = new llvm::GlobalVariable(module, address.getType(), /*isConstant=*/true,
                                               llvm::GlobalValue::PrivateLinkage, &address, name);
-  llvm::appendToUsed(module, {kept});
+  // Of the object file. Where nothing calls what it is for, the linker may drop it with the rest.
+  llvm::appendToCompilerUsed(module, {kept});
 }
 
 llvm::Value* pointer_of(llvm::Instruction& access) {

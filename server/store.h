@@ -214,7 +214,8 @@ class session : public std::enable_shared_from_this<session> {
     none,      // the quota or the memory is used up, the server is draining, or the session has ended
     too_many,  // the tenant has as many devices as its limit permits
   };
-  [[nodiscard]] room take_room(std::uint64_t blocks);
+  // `may_end_others`: sessions of the tenant past their grace period make way where its limit of devices is reached.
+  [[nodiscard]] room take_room(std::uint64_t blocks, bool may_end_others);
   // Of so many devices together.
   void give_back_room(std::uint64_t blocks, std::size_t devices);
 
@@ -488,8 +489,9 @@ class store {
   // Whether so much fits, or would when all those have ended.
   [[nodiscard]] bool may_fit(const tenant& whose, const lent_memory& wanted) const FAR_REQUIRES(lock_);
   [[nodiscard]] bool give_way(const tenant& whose, const lent_memory& wanted) FAR_REQUIRES(lock_);
-  // Ends the session of the tenant that is longest away of those that have devices; false: there is none.
-  [[nodiscard]] bool end_one_with_devices(const tenant& whose) FAR_REQUIRES(lock_);
+  // Ends as many sessions of the tenant with devices as one more device needs. False: all that may end early are not
+  // enough, and none ends.
+  [[nodiscard]] bool make_way_for_device(const tenant& whose) FAR_REQUIRES(lock_);
   bool give_way_to_machine();
   void forget_if_unused(const std::string& name) FAR_REQUIRES(lock_);
   [[nodiscard]] bool take_freed(std::vector<freed>* batch) FAR_REQUIRES(reclaiming_);

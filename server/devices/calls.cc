@@ -77,7 +77,7 @@ std::optional<std::size_t> device_calls::construct(session& caller, const wire::
   if (!shelf) return put(device_outcome::no_device, "the session has ended", into);
   if (!shelf->has(asked.device)) {
     const std::uint64_t blocks = (asked.room_bytes + block_bytes - 1) / block_bytes + blocks_of_device;
-    const session::room got = caller.take_room(blocks);
+    const session::room got = caller.take_room(blocks, /*may_end_others=*/true);
     if (got == session::room::wait) return std::nullopt;
     if (got == session::room::too_many) {
       return put(device_outcome::no_room, "the tenant has too many devices; end some, or raise its --limit", into);

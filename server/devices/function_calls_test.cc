@@ -299,7 +299,7 @@ TEST_F(FunctionCalls, NeedRoomForTheirProcess) {
        {std::pair{"small", "of the tenant's quota"}, std::pair{"default", "as many as its --limit permits"}}) {
     attachment client = open(tenant);
     if (tenant == std::string_view("default")) {
-      ASSERT_EQ(client.to->take_room(1), session::room::granted);
+      ASSERT_EQ(client.to->take_room(1, true), session::room::granted);
     }
     const auto arguments = arguments_of(function(), hash, std::array{wire::range{0, 0, 8}});
     EXPECT_EQ(run(*client.to, arguments).result, status::call_failed);

@@ -15,6 +15,9 @@ namespace {
 using wire::device_op;
 using wire::device_outcome;
 
+// For a process to start, and its plugin to be loaded, however short the plugin's calls are.
+constexpr std::uint64_t least_start_ns = 5'000'000'000;
+
 std::vector<std::byte> encoded_reply(device_outcome outcome, std::string_view text) {
   std::vector<std::byte> bytes(wire::device_reply_bytes + text.size());
   wire::encode(wire::device_reply{outcome, {}}, std::span(bytes).first<wire::device_reply_bytes>());
@@ -121,6 +124,7 @@ std::optional<std::size_t> device_shelf::step(const wire::device_request& asked,
       }
       if (!which.body) return put(encoded_reply(device_outcome::lost, ""), into);
       std::uint64_t longest_ns = which.longest_ns;
+      if (asked.op == device_op::construct) longest_ns = std::max(longest_ns, least_start_ns);
       if (asked.deadline_ms > 0) {
         longest_ns = std::min(longest_ns, std::uint64_t{asked.deadline_ms} * 1'000'000);
       }

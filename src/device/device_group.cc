@@ -101,14 +101,17 @@ device_group::device_group(device_tier tier, std::string_view plugin, const devi
   for (const device_link::patience& how : {little(), usual()}) {
     for (std::size_t i = 0; i < tier_.servers.size() && copies_.size() < tier_.copies; ++i) {
       const std::size_t server = (first + i) % tier_.servers.size();
-      std::unique_ptr<device_link> link = construct_on(server, how);
+      std::unique_ptr<device_link> link = end_abandoned_on(server) ? construct_on(server, how) : nullptr;
       if (link) copies_.push_back({.link = std::move(link), .server = server});
     }
     const bool is_hopeless =
         std::ranges::none_of(failures_, [](const device_error& one) { return one.why() == reason::unreachable; });
     if (!copies_.empty() || is_hopeless) break;
   }
-  if (copies_.empty()) throw failures_.back();
+  if (copies_.empty()) {
+    for (const copy& one : abandoned_) static_cast<void>(one.link->leave(farewell()));
+    throw failures_.back();
+  }
   if (tier_.has_servers && tier_.has_keeper) keeper_ = platform::start_program_thread("far-device", [this] { keep(); });
 }
 
@@ -267,6 +270,14 @@ device_link::patience device_group::farewell() const {
       .reach_ns = reach_ns, .answer_ns = tier_.times.farewell_ns - reach_ns, .again = false, .given_up = given_up()};
 }
 
+// As long as a construction would take to reach the server: one that cannot be told could not be used either.
+device_link::patience device_group::leaving() const {
+  return {.reach_ns = tier_.times.mending_reach_ns,
+          .answer_ns = tier_.times.mending_reach_ns,
+          .again = false,
+          .given_up = given_up()};
+}
+
 void device_group::abandon(std::unique_ptr<device_link> link, std::size_t server) {
   if (!link->leave(farewell())) abandoned_.push_back({.link = std::move(link), .server = server});
 }
@@ -275,13 +286,13 @@ void device_group::abandon(std::unique_ptr<device_link> link, std::size_t server
 void device_group::end_abandoned() {
   if (abandoned_.empty() || now() < leave_at_ns_) return;
   const std::uint64_t began_ns = now();
-  std::erase_if(abandoned_, [this](const copy& one) { return !ends_ && one.link->leave(farewell()); });
+  std::erase_if(abandoned_, [this](const copy& one) { return !ends_ && one.link->leave(leaving()); });
   leave_at_ns_ = now() + std::max(tier_.times.mending_pause_ns, 127 * (now() - began_ns));
 }
 
 bool device_group::end_abandoned_on(std::size_t server) {
   const auto is_there = [&](const copy& one) { return one.server == server; };
-  std::erase_if(abandoned_, [&](const copy& one) { return is_there(one) && one.link->leave(farewell()); });
+  std::erase_if(abandoned_, [&](const copy& one) { return is_there(one) && one.link->leave(leaving()); });
   return std::ranges::none_of(abandoned_, is_there);
 }
 

@@ -105,6 +105,8 @@ class device_group {
   void drop(std::size_t which);
   // For a server to hear of the end of what it has.
   [[nodiscard]] device_link::patience farewell() const;
+  // The same, where nobody waits for the end of the device.
+  [[nodiscard]] device_link::patience leaving() const;
   // Has the server end a copy that is not used, now or when it can be told.
   void abandon(std::unique_ptr<device_link> link, std::size_t server);
   // Tells servers that could not be told before, unless that was a moment ago.

@@ -169,10 +169,10 @@ server_link::health server_link::keep_alive() {
   return got == outcome::done ? health::alive : health::silent;
 }
 
-// The end of the session ends its devices. So does that of its lease, which begins later than we heard of the server
-// last.
+// The end of the session ends its devices. So does that of its lease. That begins when the server finds that we are
+// gone, for which another lease is enough time.
 bool server_link::leave(const patience& how) {
-  const bool is_over = (now() - heard_at_ns_) / ms > handshake_.welcome().lease_ms;
+  const bool is_over = (now() - heard_at_ns_) / ms > 2 * std::uint64_t{handshake_.welcome().lease_ms};
   if (session_ == wire::session_id{} || (is_over && !is_connected_)) return true;
   given_up_ = how.given_up;
   wire::header said;
