@@ -162,8 +162,9 @@ void open_program_actions_in_child() noexcept {
 void pass_to_program(int number, siginfo_t* info, ucontext_t& context) noexcept {
   kernel_action action{};
   exchange_program_action(number, nullptr, &action);
-  // A signal that somebody sent, rather than an access that would fault again at once.
-  const bool sent = info->si_code <= 0;
+  // A signal that somebody sent, or the notice of memory that the machine has lost, rather than an access that would
+  // fault again at once.
+  const bool sent = info->si_code <= 0 || (number == SIGBUS && info->si_code == BUS_MCEERR_AO);
   if (action.handler == reinterpret_cast<void*>(SIG_IGN) && sent) return;
   if (action.handler == reinterpret_cast<void*>(SIG_DFL) || action.handler == reinterpret_cast<void*>(SIG_IGN)) {
     // Ends the process as soon as this handler returns.

@@ -41,7 +41,8 @@ class sole_owner {
 
   [[nodiscard]] explicit operator bool() const noexcept { return read_word(word_) != 0; }
 
-  // Starts to fetch the object, without waiting. Returns false when too much is under way already. Requires: if the
+  // Starts to fetch the object, without waiting; of an array of more than a page whose first page is local, what is
+  // missing of its first 4 MiB. Returns false when too much is under way already. Requires: if the
   // pointer is part of a far object, that is dereferenced in a scope that is open.
   bool prefetch() const { return detail::prefetch(word_); }
 

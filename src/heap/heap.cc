@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "base/use_check.h"
 #include "far/page_lost.h"
 #include "fiber/identity.h"
@@ -36,6 +37,9 @@ constexpr unsigned most_prefetches = 64;
 
 // Of a huge object.
 constexpr std::size_t most_held_bytes = heap::huge_space::most_held_pages * page_bytes;
+
+// Of a huge object whose beginning is here, for what is not, when it is prefetched.
+constexpr std::size_t most_looked_at_bytes = 4 * mib;
 
 constexpr std::size_t pages_condemned_at_once = 256;
 
@@ -454,7 +458,9 @@ bool object_heap::prefetch(owner_word& owner) {
   const std::uint64_t value = owner.load(std::memory_order_acquire);
   const std::uintptr_t object = word::address(value);
   if (word::is_huge(value)) {
-    memory.prefetch(object, huge.bytes_of(object));  // its first page may be here, and others not
+    // Its first page may be here, and others not. They are looked at one by one, so there is an end to it.
+    const std::size_t whole = huge.bytes_of(object);
+    memory.prefetch(object, memory.is_resident(object) ? std::min(whole, most_looked_at_bytes) : whole);
     return true;
   }
   if (object == 0 || memory.is_resident(object)) return true;

@@ -27,8 +27,9 @@ bool avoids_signal_stacks = false;
 struct sigaction program_action{};  // for a SIGBUS that is not ours: as it was before the first pager
 
 // A signal that somebody sent has no address.
+// By somebody, or as an early notice of memory that the machine has lost: no access would fault again at once.
 bool was_sent(const siginfo_t& info) {
-  return info.si_code <= 0;
+  return info.si_code <= 0 || info.si_code == BUS_MCEERR_AO;
 }
 
 // Passes a SIGBUS that is not ours to the program, as if our handler did not exist. A fault that the program ignores
@@ -118,7 +119,7 @@ void remove_inline_guard(miss_resolver& misses) {
 }
 
 bool may_be_miss(const siginfo_t& info) noexcept {
-  return !was_sent(info) && info.si_code != BUS_MCEERR_AR && info.si_code != BUS_MCEERR_AO;
+  return !was_sent(info) && info.si_code != BUS_MCEERR_AR;
 }
 
 bool is_of_foreign(const miss_resolver& misses, const void* address) noexcept {

@@ -61,6 +61,8 @@ class inline_guard_test : public ::testing::Test {
   static void send_with_address(std::byte* memory) { say(SI_QUEUE, memory); }
   // As the kernel says that the machine's memory has lost what was there.
   static void lose(std::byte* memory) { say(BUS_MCEERR_AR, memory); }
+  // The same of memory that nobody has asked for yet (PR_MCE_KILL_EARLY).
+  static void lose_unasked(std::byte* memory) { say(BUS_MCEERR_AO, memory); }
   // Looks behind the end of a file.
   static void fault(std::byte* /*memory*/) {
     const int file = memfd_create("empty", MFD_CLOEXEC);
@@ -107,6 +109,8 @@ TEST_F(inline_guard_test, lost_memory_of_the_machine_is_no_miss) {
   EXPECT_TRUE(went_on(end_of([](int) { seen = seen + 1; }, expect_one)));
   EXPECT_TRUE(ended_by(end_of(SIG_DFL, lose), SIGBUS));
   EXPECT_TRUE(ended_by(end_of(SIG_IGN, lose), SIGBUS));
+  EXPECT_TRUE(ended_by(end_of(SIG_DFL, lose_unasked), SIGBUS));
+  EXPECT_TRUE(went_on(end_of(SIG_IGN, lose_unasked)));
 }
 
 TEST_F(inline_guard_test, a_fault_of_the_program_ends_it_whether_ignored_or_not) {

@@ -8,7 +8,8 @@ class Cancelled(Servers):
     # Over a server: a thread that misses waits for the socket.
     def test_threads_that_miss_end_between_two_accesses(self):
         server = self.server()
-        for mode, how in [("inline", []), ("inline", ["hints"]), ("thread", ["hints"])]:
+        for mode, how in [("inline", []), ("inline", ["hints"]), ("thread", ["hints"]), ("inline", ["calls"]),
+                          ("thread", ["calls"])]:
             with self.subTest(mode=mode, how=how):
                 outcome = support.run_far([support.PROGRAMS / "canceller", *how], 16 * support.MIB, f"tcp://{server.where()}", mode)
                 self.assertEqual((outcome.code, outcome.out), (0, "cancelled: 12 of 12\n"), outcome)
