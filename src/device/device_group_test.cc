@@ -29,6 +29,7 @@ struct fake_server {
   bool has_room_for_one = false;
   bool has_ended = false;                          // the device's process, of which the server tells only when asked
   std::uint64_t silent_after = ~std::uint64_t{0};  // so many more calls
+  std::uint64_t reached_after_ns = 0;              // for less it is not reached
   bool has_device = false;
   const void* owner = nullptr;  // the link over which it was constructed
   std::uint64_t sum = 0;
@@ -52,7 +53,7 @@ class fake_link final : public device_link {
       time_.at_ns += how.reach_ns;
       return link_answer::failed(link_answer::kind::unreachable, "silent");
     };
-    if (to_.is_silent) return silent();
+    if (is_silent_for(how)) return silent();
     const wire::device_reply said = answer(asked);
     if (to_.loses_replies) return silent();
     std::vector<std::byte> bytes(wire::device_reply_bytes);
@@ -65,20 +66,24 @@ class fake_link final : public device_link {
     return to_.has_device ? health::alive : health::forgotten;
   }
   [[nodiscard]] bool leave(const patience& how) override {
-    if (to_.is_silent) time_.at_ns += how.reach_ns;
-    if (to_.is_silent) return false;
+    if (is_silent_for(how)) time_.at_ns += how.reach_ns;
+    if (is_silent_for(how)) return false;
     if (to_.owner == this) to_.has_device = false;
     return true;
   }
   [[nodiscard]] const std::string& peer() const override { return peer_; }
 
  private:
+  [[nodiscard]] bool is_silent_for(const patience& how) const {
+    return to_.is_silent || how.reach_ns < to_.reached_after_ns;
+  }
   wire::device_reply answer(const wire::device_request& asked) {
     if (asked.op == device_op::construct) {
       if (to_.has_room_for_one && to_.has_device) return {device_outcome::no_room, {}};
       to_ = {.loses_replies = to_.loses_replies,
              .has_room_for_one = to_.has_room_for_one,
              .silent_after = to_.silent_after,
+             .reached_after_ns = to_.reached_after_ns,
              .has_device = true,
              .owner = this,
              .changed_by = asked.call};
@@ -409,6 +414,37 @@ TEST_F(HalfACopy, MakesWayForAWholeOne) {
   device.look_after();
   EXPECT_EQ(device.copies(), 2u);
   EXPECT_EQ(servers[1].sum, 5u);
+}
+
+// A server far away, over a network that loses packets: what reaches it to construct a device reaches it to end one.
+TEST_F(HalfACopy, IsEndedOnAServerThatIsReachedLate) {
+  device_group device(two_of_three(), "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  servers[1] = {.silent_after = 1, .reached_after_ns = device_times{}.mending_reach_ns};
+  device.look_after();
+  EXPECT_EQ(servers[2].sum, 5u);
+  EXPECT_TRUE(servers[1].has_device);
+  servers[1].is_silent = false;
+  time.at_ns += 1'000'000'000'000;
+  device.look_after();
+  EXPECT_FALSE(servers[1].has_device);
+}
+
+TEST_F(HalfACopy, MakesWayOnAServerThatIsReachedLate) {
+  device_tier chosen = tier();
+  chosen.times.longest_unlooked_ns = ~std::uint64_t{0};
+  device_group device(chosen, "sum", {});
+  EXPECT_EQ(add(device, 5), 5u);
+  servers[1] = {.has_room_for_one = true, .silent_after = 1, .reached_after_ns = device_times{}.mending_reach_ns};
+  device.look_after();
+  EXPECT_EQ(device.copies(), 1u);
+  EXPECT_TRUE(servers[1].has_device);
+  servers[1].is_silent = false;
+  time.at_ns += 1'000'000'000'000;
+  // The call alone looks for a place for the copy.
+  EXPECT_EQ(add(device, 1), 6u);
+  EXPECT_EQ(device.copies(), 2u);
+  EXPECT_EQ(servers[1].sum, 6u);
 }
 
 // Whose answer is lost: the server has the device, and the program does not know.

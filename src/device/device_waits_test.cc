@@ -28,14 +28,19 @@ using wire::device_outcome;
 class scripted_link final : public device_link {
  public:
   using script = std::function<link_answer(const wire::device_request& asked, const patience& how)>;
-  explicit scripted_link(script answers) : answers_(std::move(answers)) {}
+  using leave_script = std::function<bool(const patience& how)>;
+  explicit scripted_link(
+      script answers, leave_script leaves = [](const patience&) { return true; })
+      : answers_(std::move(answers)), leaves_(std::move(leaves)) {}
   [[nodiscard]] link_answer ask(const wire::device_request& asked, const patience& how) override {
     return answers_(asked, how);
   }
+  [[nodiscard]] bool leave(const patience& how) override { return leaves_(how); }
   [[nodiscard]] const std::string& peer() const override { return peer_; }
 
  private:
   const script answers_;
+  const leave_script leaves_;
   const std::string peer_ = "a server";
 };
 
@@ -90,6 +95,58 @@ TEST(Deadline, OfACallIsNoLongerThanServersPermit) {
       EXPECT_EQ(one.answer_ns, usual.longest_call_ns + usual.slack_ns);
     }
   }
+}
+
+// What servers hear of a device that is constructed, in order, and how long each time they are waited for to be
+// reached.
+class Construction : public ::testing::Test {
+ protected:
+  struct heard {
+    std::string what;
+    std::uint64_t reach_ns = 0;
+    bool operator==(const heard&) const = default;
+  };
+  // Of a server that has constructed the device, though the answer is lost so many times.
+  [[nodiscard]] device_tier tier(unsigned lost_answers, unsigned lost_farewells) {
+    device_tier wanted;
+    wanted.has_keeper = false;
+    wanted.times = times;
+    wanted.servers = {
+        [=, this, constructions = std::make_shared<unsigned>(0), farewells = std::make_shared<unsigned>(0)] {
+          const auto answer = [=, this](const wire::device_request& asked, const device_link::patience& how) {
+            if (asked.op != device_op::construct) return answered(device_outcome::ok);
+            all.push_back({"construct", how.reach_ns});
+            return (*constructions)++ < lost_answers ? link_answer::failed(link_answer::kind::unreachable, "silent")
+                                                     : answered(device_outcome::ok);
+          };
+          const auto leave = [=, this](const device_link::patience& how) {
+            all.push_back({"leave", how.reach_ns});
+            return (*farewells)++ >= lost_farewells;
+          };
+          return result<std::unique_ptr<device_link>>(std::make_unique<scripted_link>(answer, leave));
+        }};
+    return wanted;
+  }
+
+  const device_times times;
+  const heard first_try{"construct", times.mending_reach_ns};
+  const heard last_try{"construct", device_tier{}.patience_ns};
+  const heard farewell{"leave", times.farewell_ns / 2};
+  const heard leaving{"leave", times.mending_reach_ns};
+  std::vector<heard> all;
+};
+
+// There may be room for one only.
+TEST_F(Construction, EndsWhatItsFirstRoundHasLeftBeforeTheSecond) {
+  const device_group device(tier(1, 1), "sum", {});
+  EXPECT_EQ(device.copies(), 1u);
+  EXPECT_EQ(all, (std::vector{first_try, farewell, leaving, last_try}));
+}
+
+// Not on a server that may have it still.
+TEST_F(Construction, ThatFailsTellsItsServerOnceMore) {
+  EXPECT_THROW(device_group(tier(2, 2), "sum", {}), device_error);
+  EXPECT_EQ(all, (std::vector{first_try, farewell, leaving, farewell}));
 }
 
 // False: not in a minute.

@@ -1,4 +1,5 @@
-// Deadlines of a link whose server takes or gives a byte now and then: each time before anybody gives up.
+// How long a link waits for its server: for one that takes or gives a byte now and then, each time before anybody gives
+// up, and for the end of one's lease.
 #include "device/server_link.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +9,9 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <vector>
+
+#include "tests/support/scripted_server.h"
 
 namespace far::device_parts {
 namespace {
@@ -108,6 +112,52 @@ TEST(server_link, a_question_that_is_given_up_is_not_waited_for) {
     EXPECT_EQ(got.how, link_answer::kind::unreachable);
     EXPECT_LE(time.ns - began_ns, 1300 * ms) << again;
   }
+}
+
+// A session on a server that has fallen silent just now.
+class silent_server : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t lease_ns = 90'000 * ms;  // as scripted_server has it
+
+  void SetUp() override {
+    server.on_call = [](std::span<const std::byte>) {
+      std::vector<std::byte> said(wire::device_reply_bytes);
+      wire::encode(wire::device_reply{}, std::span(said).first<wire::device_reply_bytes>());
+      return backend::scripted_server::call_result{.payload = said};
+    };
+    times.clock = &time;
+    link =
+        server_link::assemble("tcp://away:1", std::make_unique<backend::scripted_stream>(server, network), {}, times);
+    ASSERT_EQ(link->ask({.op = wire::device_op::construct}, how).how, link_answer::kind::answered);
+    network.unreachable = true;
+    network.cut_sent_at = network.sent + 1;
+    ASSERT_FALSE(link->leave(how));
+  }
+  [[nodiscard]] bool is_told() const { return server.requests.back() == wire::opcode::close; }
+
+  const device_link::patience how{.reach_ns = 1000 * ms, .answer_ns = 1000 * ms, .again = false};
+  moved_clock time;
+  device_times times;
+  backend::scripted_server server;
+  backend::scripted_stream::script network;
+  std::unique_ptr<device_link> link;
+};
+
+// Its lease begins when the server finds the connection gone.
+TEST_F(silent_server, may_have_the_session_after_one_lease) {
+  time.ns += lease_ns + ms;
+  EXPECT_FALSE(link->leave(how));
+  time.ns += lease_ns - ms;
+  network.unreachable = false;
+  EXPECT_TRUE(link->leave(how));
+  EXPECT_TRUE(is_told());
+}
+
+TEST_F(silent_server, has_the_session_no_more_after_two_leases) {
+  time.ns += 2 * lease_ns + ms;
+  const std::size_t connects = network.used_addresses.size();
+  EXPECT_TRUE(link->leave(how));
+  EXPECT_EQ(network.used_addresses.size(), connects) << "nobody needs to be told";
 }
 
 }  // namespace
