@@ -18,8 +18,8 @@ session::room session::take_room(std::uint64_t blocks, bool may_end_others) {
     if (!helps || !store_.make_way_for_device(*tenant_)) return room::too_many;
   }
   if (!tenant_->has_room_for(wanted) || !store_.has_room_for(wanted)) {
-    const bool comes_back =
-        blocks <= tenant_->quota_blocks && (store_.is_reclaiming() || store_.give_way(*tenant_, wanted));
+    const bool comes_back = blocks <= tenant_->quota_blocks &&
+                            (store_.is_reclaiming() || (may_end_others && store_.give_way(*tenant_, wanted)));
     return comes_back ? room::wait : room::none;
   }
   tenant_->held.blocks += blocks;

@@ -214,7 +214,8 @@ class session : public std::enable_shared_from_this<session> {
     none,      // the quota or the memory is used up, the server is draining, or the session has ended
     too_many,  // the tenant has as many devices as its limit permits
   };
-  // `may_end_others`: sessions of the tenant past their grace period make way where its limit of devices is reached.
+  // `may_end_others`: sessions past their grace period make way, for memory as for blocks, and those of the tenant
+  // where its limit of devices is reached.
   [[nodiscard]] room take_room(std::uint64_t blocks, bool may_end_others);
   // Of so many devices together.
   void give_back_room(std::uint64_t blocks, std::size_t devices);

@@ -311,6 +311,52 @@ TEST_F(FunctionCalls, NeedRoomForTheirProcess) {
   }
 }
 
+// A program that computes its pages itself, and one that is away past its grace period and may come back.
+class FunctionsBesideOneAway : public FunctionCalls {
+ protected:
+  void lend(std::uint32_t most_devices) {
+    lent = store::create({.memory_bytes = 128 * mib,
+                          .grace_ns = 10 * second_ns,
+                          .lease_ns = 3600 * second_ns,
+                          .quota_bytes = {},
+                          .limits = {{"default", {.devices = most_devices}}},
+                          .make_source = {}})
+               .value();
+    away = lent->open("default", 1).value();
+  }
+  void expect_to_end_nobody(const std::string& why_not) {
+    const wire::session_id kept = away.to->id();
+    lent->leave(away, now_ns);
+    lent->expire(now_ns + 20 * second_ns);
+    attachment client = open();
+    const auto arguments = arguments_of(function(), hash, std::array{wire::range{0, 0, 8}});
+    EXPECT_EQ(run(*client.to, arguments).result, status::call_failed);
+    const std::string why = device_shelf::of(*client.to, host)->functions().why("unruly");
+    EXPECT_NE(why.find(why_not), std::string::npos) << why;
+    EXPECT_TRUE(lent->knows("default", kept));
+    lent->end(*client.to);
+    lent->leave(client, now_ns);
+  }
+
+  attachment away;
+};
+
+TEST_F(FunctionsBesideOneAway, LeaveItItsDevice) {
+  lend(1);
+  ASSERT_EQ(away.to->take_room(4, true), session::room::granted);
+  const auto added = device_shelf::of(*away.to, host)->add(1, host->plugins().front(), 4 * mib, 4);
+  ASSERT_EQ(added, device_shelf::addition::added);
+  expect_to_end_nobody("as many as its --limit permits");
+  EXPECT_EQ(host->devices(), 1u);
+}
+
+TEST_F(FunctionsBesideOneAway, LeaveItItsMemory) {
+  lend(10);
+  ASSERT_EQ(away.to->allocate({0, 56}), status::ok);
+  expect_to_end_nobody("of the server's --memory");
+  EXPECT_EQ(host->devices(), 0u);
+}
+
 TEST_F(FunctionCalls, MayHaveAnyArguments) {
   attachment client = open();
   begin(*client.to);

@@ -182,7 +182,7 @@ function_processes::step function_processes::go_on(session& caller, const loaded
   if (!has(plugin.name, now_ns)) {
     const std::uint64_t room_bytes = std::min(plugin.chosen.room_bytes, most_room_bytes);
     const std::uint64_t blocks = (room_bytes + block_bytes - 1) / block_bytes + blocks_of_device;
-    // The program can do without: nobody's devices end for it.
+    // The program can do without: nobody's session ends for it.
     const session::room got = caller.take_room(blocks, /*may_end_others=*/false);
     if (got == session::room::wait) return now_ns < asked->until_ns ? step::wait : step::refused;
     if (got != session::room::granted) {
