@@ -181,34 +181,107 @@ TEST_F(DeviceCalls, ThatEndBetweenCallsGiveTheirRoomBack) {
   lent->leave(client, now());
 }
 
-// Its lease is not over for long, and nobody needs its memory.
-TEST_F(DeviceCalls, OfAProgramThatHasGoneMakeWayAtTheLimit) {
-  constexpr std::uint64_t second_ns = 1'000'000'000;
-  lent = store::create({.memory_bytes = 128 * mib,
-                        .grace_ns = 10 * second_ns,
-                        .lease_ns = 3600 * second_ns,
-                        .quota_bytes = {},
-                        .limits = {{"default", {.devices = 1}}},
-                        .make_source = {}})
-             .value();
+// Leases are not over for long, and nobody needs the memory.
+class DevicesAtTheLimit : public DeviceCalls {
+ protected:
+  static constexpr std::uint64_t second_ns = 1'000'000'000;
+
+  void SetUp() override {
+    DeviceCalls::SetUp();
+    lent = store::create({.memory_bytes = 128 * mib,
+                          .grace_ns = 10 * second_ns,
+                          .lease_ns = 3600 * second_ns,
+                          .quota_bytes = {},
+                          .make_source = {}})
+               .value();
+  }
+  void permit(std::uint32_t devices) { lent->set_limits({{"default", {.devices = devices}}}); }
+  [[nodiscard]] attachment open_with_device() {
+    attachment client = lent->open("default", 1).value();
+    EXPECT_EQ(construct(*client.to, 1, 1), device_outcome::ok);
+    return client;
+  }
+  // Its program has gone, later than those that went before.
+  wire::session_id leave(attachment& client) {
+    const wire::session_id id = client.to->id();
+    lent->leave(client, ++left_at_ns);
+    return id;
+  }
+  void let_grace_pass() { lent->expire(left_at_ns + 20 * second_ns); }
+  [[nodiscard]] bool lives(const wire::session_id& id) { return lent->knows("default", id); }
+
+  std::uint64_t left_at_ns = now();
+};
+
+TEST_F(DevicesAtTheLimit, OfAProgramThatHasGoneMakeWay) {
+  permit(1);
   attachment without = lent->open("default", 1).value();
   ASSERT_EQ(without.to->allocate({0, 1}), wire::status::ok);
-  const wire::session_id kept = without.to->id();
-  attachment gone = lent->open("default", 1).value();
-  ASSERT_EQ(construct(*gone.to, 1, 1), device_outcome::ok);
-  const std::uint64_t left_at_ns = now();
-  lent->leave(without, left_at_ns);
-  lent->leave(gone, left_at_ns + 1);
+  const wire::session_id kept = leave(without);
+  attachment gone = open_with_device();
+  leave(gone);
   attachment next = lent->open("default", 1).value();
   EXPECT_EQ(construct(*next.to, 1, 1), device_outcome::no_room) << "it may come back";
-  lent->expire(left_at_ns + 20 * second_ns);
+  let_grace_pass();
   EXPECT_EQ(construct(*next.to, 1, 2), device_outcome::ok);
   EXPECT_EQ(host->devices(), 1u);
-  EXPECT_TRUE(lent->knows("default", kept)) << "it has no device";
+  EXPECT_TRUE(lives(kept)) << "it has no device";
   EXPECT_EQ(construct(*next.to, 2, 1), device_outcome::no_room);
   lent->validate();
   lent->end(*next.to);
-  lent->leave(next, now());
+  lent->leave(next, left_at_ns);
+}
+
+// Its device is a process for functions, or its program comes back for its memory.
+TEST_F(DevicesAtTheLimit, OfASessionWithFarMemoryStay) {
+  permit(1);
+  attachment client = open_with_device();
+  ASSERT_EQ(client.to->allocate({0, 1}), wire::status::ok);
+  const wire::session_id kept = leave(client);
+  let_grace_pass();
+  attachment next = lent->open("default", 1).value();
+  EXPECT_EQ(construct(*next.to, 1, 1), device_outcome::no_room);
+  EXPECT_TRUE(lives(kept));
+  EXPECT_EQ(host->devices(), 1u);
+  lent->validate();
+  lent->leave(next, left_at_ns);
+}
+
+// The operator has lowered it.
+TEST_F(DevicesAtTheLimit, MakeWayInAsManySessionsAsNecessary) {
+  permit(3);
+  std::array<wire::session_id, 3> gone;
+  for (wire::session_id& one : gone) {
+    attachment client = open_with_device();
+    one = leave(client);
+  }
+  let_grace_pass();
+  permit(2);
+  attachment next = lent->open("default", 1).value();
+  EXPECT_EQ(construct(*next.to, 1, 1), device_outcome::ok);
+  EXPECT_FALSE(lives(gone[0]));
+  EXPECT_FALSE(lives(gone[1]));
+  EXPECT_TRUE(lives(gone[2])) << "it went last";
+  EXPECT_EQ(host->devices(), 2u);
+  EXPECT_EQ(lent->sessions_ended_early(), 2u);
+  lent->validate();
+  lent->leave(next, left_at_ns);
+}
+
+TEST_F(DevicesAtTheLimit, StayWhereTheirEndDoesNotHelp) {
+  permit(3);
+  attachment there = open_with_device();
+  ASSERT_EQ(construct(*there.to, 2, 1), device_outcome::ok);
+  attachment gone = open_with_device();
+  const wire::session_id kept = leave(gone);
+  let_grace_pass();
+  permit(2);
+  EXPECT_EQ(construct(*there.to, 3, 1), device_outcome::no_room);
+  EXPECT_TRUE(lives(kept));
+  EXPECT_EQ(host->devices(), 3u);
+  EXPECT_EQ(lent->sessions_ended_early(), 0u);
+  lent->validate();
+  lent->leave(there, left_at_ns);
 }
 
 // It has not died of the call, which a copy of it may well take.
