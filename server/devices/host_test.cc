@@ -348,6 +348,19 @@ TEST_F(DeviceCalls, HaveTheirWholeRoomAfterTheyAreSaved) {
   lent->leave(client, now());
 }
 
+// Its process takes longer to start.
+TEST_F(DeviceCalls, OfAShortDeadlineAreConstructedAllTheSame) {
+  result<std::shared_ptr<device_host>> started =
+      device_host::start({parse_plugin(std::string(TROUBLEMAKER) + ":deadline=1ms").value()}, FARHEAPD);
+  ASSERT_TRUE(started.ok()) << started.error().message;
+  host = std::move(started).value();
+  attachment client = lent->open("default", 1).value();
+  session& mine = *client.to;
+  EXPECT_EQ(construct(mine, 1, 1, "troublemaker"), device_outcome::ok);
+  EXPECT_EQ(call(mine, {.op = device_op::compute, .code = 5, .device = 1, .call = 2}), device_outcome::timed_out);
+  lent->leave(client, now());
+}
+
 // Nobody asks for its reply any more; its time is up all the same.
 TEST_F(DeviceCalls, EndAtTheirDeadlineWithoutAConnection) {
   attachment client = lent->open("default", 1).value();

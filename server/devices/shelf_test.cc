@@ -57,14 +57,7 @@ class Shelf : public ::testing::Test {
         {{.chosen = {.file = "", .deadline_ns = longest_ns, .options = ""}, .name = "scripted"}}, begin);
     lent = store::create({.memory_bytes = 64 * mib, .quota_bytes = {}, .make_source = {}}).value();
     client = lent->open("default", 1).value();
-    const std::string name = "\x08scripted";
-    ASSERT_EQ(call({.op = device_op::construct,
-                    .device = 1,
-                    .call = 1,
-                    .room_bytes = mib,
-                    .bytes = std::as_bytes(std::span(name))},
-                   1),
-              device_outcome::ok);
+    ASSERT_EQ(construct(1, 1), device_outcome::ok);
   }
   void TearDown() override { lent->leave(client, 1'000'000); }
 
@@ -77,6 +70,17 @@ class Shelf : public ::testing::Test {
     const device_calls::progress got = calls.go_on(*client.to, arguments, now_ns, space);
     if (got.retry_at_ns != 0) return std::nullopt;
     return wire::decode_device_reply(std::span(space).first(got.reply_bytes))->outcome;
+  }
+  [[nodiscard]] std::optional<device_outcome> construct(std::uint64_t number, std::uint64_t now_ns,
+                                                        std::uint32_t deadline_ms = 0) {
+    const std::string name = "\x08scripted";
+    return call({.op = device_op::construct,
+                 .device = number,
+                 .call = 1,
+                 .room_bytes = mib,
+                 .deadline_ms = deadline_ms,
+                 .bytes = std::as_bytes(std::span(name))},
+                now_ns);
   }
   [[nodiscard]] static wire::device_request asking(std::uint64_t number) {
     return {.op = device_op::ask, .device = 1, .call = number};
@@ -132,6 +136,20 @@ TEST_F(Shelf, EndsARepeatedCallThatIsLateItself) {
   EXPECT_FALSE(call(asking(5), 2499));
   EXPECT_EQ(call(asking(5), 2500), device_outcome::timed_out);
   EXPECT_EQ(host->devices(), 0u);
+}
+
+// However short the calls of its plugin are. These have no more for it, and clients may ask for less.
+TEST_F(Shelf, GivesAProcessTimeToStart) {
+  constexpr std::uint64_t s = 1'000'000'000;
+  process.is_busy = true;
+  EXPECT_FALSE(construct(2, 100));
+  EXPECT_EQ(process.deadline_ns, 100 + 5 * s);
+  EXPECT_FALSE(construct(3, 200, 3'000));
+  EXPECT_EQ(process.deadline_ns, 200 + 3 * s);
+  process.is_busy = false;
+  EXPECT_EQ(construct(2, 5 * s), device_outcome::ok);
+  EXPECT_EQ(call(wire::device_request{.op = device_op::ask, .device = 2, .call = 2}, 5 * s), device_outcome::ok);
+  EXPECT_EQ(process.deadline_ns, 5 * s + longest_ns);
 }
 
 // A plugin may write anything there.
